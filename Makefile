@@ -14,13 +14,14 @@ FIGURES ?=
 # Where it is set, as in many containers, every process would compile JAX and all else from its source: three seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env reproduce test one-answer test-fast lint types bench docs wheel sdist test-lowest clean
+.PHONY: help env reproduce test one-answer oracle test-fast lint types bench docs wheel sdist test-lowest clean
 
 help:
 	@echo "make reproduce   run the papers' figures and claims, write the report (ARGS=\"--quick\" for a short run)"
 	@echo "make test        lint, types and tests (ARGS go to pytest)"
 	@echo "make test-fast   ruff and the tests that take a moment each: what to run while working (ARGS go to pytest)"
 	@echo "make one-answer  200 random experiments through every door, some of which make test runs (some six minutes)"
+	@echo "make oracle      324 random experiments, judged by NumPy and SciPy alone (some 15 minutes; ARGS=\"--seeds 7\")"
 	@echo "make lint        ruff alone"
 	@echo "make types       pyright alone"
 	@echo "make bench       speed beside PyTorch (installs it on first use)"
@@ -29,7 +30,7 @@ help:
 	@echo "make sdist       the source archive, in dist/"
 	@echo "make wheel       a wheel with the kernels compiled inside, in dist/"
 	@echo "make env         create the environment in $(VENV); the other targets do so themselves"
-	@echo "make clean       remove the environment, the caches and reproduction/"
+	@echo "make clean       remove the environment, the caches, reproduction/ and stepwell-runs/"
 
 env: $(INSTALLED)
 
@@ -66,6 +67,9 @@ test: lint
 
 one-answer: env
 	STEPWELL_ONE_ANSWER=all $(PYTHON) -m pytest -n 2 --dist worksteal tests/experiments/test_one_answer.py $(ARGS)
+
+oracle: env
+	$(PYTHON) tests/experiments/judge.py $(ARGS)
 
 test-fast: lint
 	$(PYTHON) -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
@@ -115,5 +119,5 @@ sdist: env
 	$(PYTHON) -m hatchling build -t sdist -d dist
 
 clean:
-	rm -rf $(VENV) reproduction build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) reproduction stepwell-runs build dist .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

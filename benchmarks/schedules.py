@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from stepwell.theory import Lengths, Regression, linear
+from stepwell.theory import Regression, linear
 
 from ._row import Row, quantity
 from ._timing import interleaved
@@ -38,17 +38,19 @@ def run(quick: bool) -> Iterator[Row]:
 
 def _compared(case: Case, *, alone: int, rounds: int) -> Iterator[Row]:
     dim = case.eigenvalues.size
-    task = Regression(np.diag(case.eigenvalues), np.eye(dim), 0.0, Lengths((31,), (1.0,)))
+    task = Regression(np.diag(case.eigenvalues), np.eye(dim), 0.0, 31)
     rng = np.random.default_rng(0)
     shapes = (case.starts, dim), (case.starts, dim, dim), (case.starts, dim, dim)
     weights = [INIT * rng.normal(size=shape) for shape in shapes]
     made: dict[str, Any] = {}
 
     def together() -> None:
-        made["together"] = linear.drop_schedule(task, *weights)
+        made["together"] = linear.drop_schedule(task, *weights, trials=0)
 
     def one_by_one() -> None:
-        made["alone"] = [linear.drop_schedule(task, *(part[number] for part in weights)) for number in range(alone)]
+        made["alone"] = [
+            linear.drop_schedule(task, *(part[number] for part in weights), trials=0) for number in range(alone)
+        ]
 
     times = interleaved({"together": together, "alone": one_by_one}, rounds=rounds)
     single = times["alone"] / alone

@@ -9,6 +9,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 import stepwell as sw
 from stepwell.store import Shard, Store
 from stepwell.sweeps import Study, plan_sweep, sweep
-from stepwell.sweeps._cluster import on_cluster
+from stepwell.sweeps._cluster import Cluster, open_cluster, shards_from
 from stepwell.sweeps._sweep import compute_in_process, compute_missing
 
 from ._row import Row
@@ -63,10 +64,10 @@ def _workers(chosen: Study, new: Callable[[], Store], rounds: int) -> Iterator[R
     """One process against one worker and two, each on one core, once all have compiled the program."""
     with contextlib.ExitStack() as stack:
         begun = time.perf_counter()
-        one = stack.enter_context(on_cluster(workers=1))
+        one = stack.enter_context(open_cluster(workers=1))
         _sweep(study(2, 2, 2), new(), one)
         started = time.perf_counter() - begun
-        two = stack.enter_context(on_cluster(workers=2))
+        two = stack.enter_context(open_cluster(workers=2))
         _sweep(chosen, new(), one)
         _sweep(chosen, new(), two)
         sides = {
@@ -88,8 +89,8 @@ def _workers(chosen: Study, new: Callable[[], Store], rounds: int) -> Iterator[R
 def _million(store: Store) -> Row:
     chosen = study(400, 250, 10)
     begun = time.perf_counter()
-    with on_cluster(workers=2) as compute:
-        _sweep(chosen, store, compute)
+    with open_cluster(workers=2) as cluster:
+        _sweep(chosen, store, cluster)
     seconds = time.perf_counter() - begun
     return Row(
         f"{chosen.size:,} runs on two workers, from nothing",
@@ -99,7 +100,8 @@ def _million(store: Store) -> Row:
     )
 
 
-def _sweep(chosen: Study, store: Store, compute: Any = compute_in_process) -> None:
+def _sweep(chosen: Study, store: Store, cluster: Cluster | None = None) -> None:
+    compute = compute_in_process if cluster is None else partial(shards_from, cluster)
     assert compute_missing(plan_sweep(chosen, store), compute, progress=False)[0] == "finished"
 
 

@@ -1,4 +1,4 @@
-"""A figure of your own, on a task of your own: `stepwell reproduce --figure mixture_figure.py`.
+"""A figure of your own, on a task of your own: `stepwell reproduce mixture_figure.py`.
 
 It imports the file beside it, and is reported and checked as the figures of the papers are.
 """
@@ -13,7 +13,7 @@ from mixture_of_gaussians import MixtureOfGaussians
 
 from stepwell.analysis.style import GRAY, PALETTE, new_figure, styled
 from stepwell.dynamics import Ensemble, flow
-from stepwell.figures import Claim, Data, Figure
+from stepwell.figures import Claim, Data, Figure, Origin
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import ContextLengths, InContextRegression
@@ -26,7 +26,7 @@ class Settings:
     scale: float = 0.02
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     sequences: int = 50_000
-    """New sequences, on which the trained models are tested."""
+    """New sequences, on which the trained models are tested; as many others give the standard error."""
 
 
 def simulate(settings: Settings) -> Data:
@@ -34,41 +34,38 @@ def simulate(settings: Settings) -> Data:
     keys = [jax.random.key(seed) for seed in settings.seeds]
     models = [SeparateAttention.random(dim=2, heads=2, scale=settings.scale, key=key) for key in keys]
     run = flow(Ensemble.of(models), Population(task), progress=False)
-    batch = task.sample(settings.sequences, key=jax.random.key(1000))
-    tests = []
-    for number, model in enumerate(models):
-        trained = model.with_weights({name: run[name][number, -1].values for name in model.weights()})
-        tests.append(np.asarray((jax.vmap(trained)(batch.tokens) - batch.labels[:, -1]) ** 2).sum(axis=-1))
-    columns = {"test_loss": np.mean(tests, axis=1), "standard_error": np.std(tests, axis=1) / settings.sequences**0.5}
+    trained = [run.stepwell.model(run=number) for number in range(len(models))]
+    tests, others = (squared_errors(trained, task, settings.sequences, seed) for seed in (1000, 1001))
+    columns = {"test_loss": np.mean(tests, axis=1), "standard_error": np.std(others, axis=1) / settings.sequences**0.5}
     gaussian = InContextRegression(task.inputs_covariance, settings.context)
     levels = {"mixture": ("learned", linear.levels(task)), "gaussian": ("learned", linear.levels(gaussian))}
     tested = {name: ("run", values) for name, values in columns.items()}
     return {"runs": run[["loss"]].assign(tested), "theory": xr.Dataset(levels)}
 
 
+def squared_errors(models: list[SeparateAttention], task: MixtureOfGaussians, sequences: int, seed: int) -> np.ndarray:
+    """Return the squared error of each model on each of so many new sequences."""
+    batch = task.sample(sequences, key=jax.random.key(seed))
+    return np.array([np.sum((jax.vmap(model)(batch.tokens) - batch.labels[:, -1]) ** 2, axis=-1) for model in models])
+
+
 def claims(data: Data, settings: Settings) -> list[Claim]:
     runs, theory = data["runs"], data["theory"]
     return [
-        Claim.over(
+        Origin("theory", "theory.linear.levels of MixtureOfGaussians").close(
             "tested",
             "On new sequences the trained model has the loss that the mixture's moments give",
             predicted=theory["mixture"][-1],
-            measured=runs["test_loss"].values,
+            measured=runs["test_loss"],
             tolerance=4 * runs["standard_error"].values,
-            basis="four standard errors of the mean over the new sequences",
-            kind="theory",
-            source="theory.linear.levels of MixtureOfGaussians",
+            basis="four standard errors of the mean, from as many other sequences",
         ),
-        Claim.over(
+        Origin("theory", "MixtureOfGaussians.closed_form").at_most(
             "below-gaussian",
             "The loss on new sequences is below the lowest level of Gaussian inputs with the same covariance",
             predicted=theory["gaussian"][-1],
-            measured=runs["test_loss"].values,
-            tolerance=0.0,
-            relation="<=",
+            measured=runs["test_loss"],
             basis="the fourth moment of the mixture is smaller",
-            kind="theory",
-            source="MixtureOfGaussians.closed_form",
         ),
     ]
 

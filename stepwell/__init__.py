@@ -60,13 +60,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__getattr__, __all__ = _lazy_names(__name__, __file__)  # pyright: ignore[reportUnsupportedDunderAll]
+__getattr__, __dir__ = _lazy_names(__name__, __file__)
+__all__ = __dir__()  # pyright: ignore[reportUnsupportedDunderAll]
 
 if "jax" in sys.modules:
     sys.modules["jax"].config.update("jax_enable_x64", True)
 else:  # JAX reads this when it is imported, which help and messages of the command line do without
     os.environ.setdefault("JAX_ENABLE_X64", "true")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -22,9 +22,12 @@ Result = TypeVar("Result")
 os.environ["MPLBACKEND"] = "Agg"
 os.environ["STEPWELL_STORE"] = "off"  # tests that want a store name one
 
-# A suite started in the background may have Ctrl-C ignored, and so would the commands it starts; some tests press it.
+# A suite started in the background may have Ctrl-C ignored, and one under nohup SIGHUP, and so would the commands it
+# starts; some tests send them.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The import hook of jaxtyping (pyproject.toml) decorates all of the package with this.
 jaxtyping.jaxtyped = watched
@@ -73,8 +76,11 @@ def _fail_skip(report: pytest.TestReport | pytest.CollectReport, remedy: str) ->
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item):
     report = yield
-    if report.skipped and item.get_closest_marker("optional") is None:
-        _fail_skip(report, "If this test may be skipped, mark it optional.")
+    optional = item.get_closest_marker("optional")
+    installed = optional is not None and optional.kwargs.get("installed_by_ci", False)
+    if report.skipped and (optional is None or (installed and os.environ.get("CI"))):
+        remedy = ".ci/run installs what it needs." if installed else "If it may be skipped, mark it optional."
+        _fail_skip(report, remedy)
     return report
 
 

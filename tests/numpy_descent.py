@@ -1,4 +1,4 @@
-"""Gradient descent in population by hand, in NumPy: no compiler, no native pass, no automatic differentiation."""
+"""Gradient descent on the population loss in NumPy: no compiler, no native pass, no automatic differentiation."""
 
 import numpy as np
 

@@ -142,7 +142,7 @@ BY_NAME: dict[str, Any] = {
     "run": 0,
     "share": 0.5,
     "overlap": 0.1,
-    "start": 0.1,
+    "initial": 0.1,
     "reach": 60.0,
 }
 """Arguments that are right, by the name of the parameter."""
@@ -179,12 +179,11 @@ INPUTS, RELATION, NOISE = jnp.ones((2, 6, 2)), jnp.ones((2, 2, 1)), jnp.ones((2,
 COMPOSED = {"inputs": INPUTS, "tasks": RELATION, "noise": NOISE, "index": jnp.arange(2), "total": 2}
 SPECIAL: dict[str, dict[str, Any]] = {
     "dynamics.rate_for": {"time": 1.0},
-    "experiments.eigenvalues_by_name": {"spectrum": "white", "dim": 2},
     "experiments.full_name": {"name": "heads"},
     "experiments.Experiment": {"task": "regression"},
     "experiments.Experiment.from_canonical": {"canonical": EXPERIMENT.canonical()},
     "experiments.Experiment.from_dict": {"document": EXPERIMENT.to_dict()},
-    "experiments.experiment_of": {"trajectory": EXPERIMENT.run(progress=False)},
+    "experiments.Experiment.of": {"trajectory": EXPERIMENT.run(progress=False)},
     "experiments.compare_run": {"trajectory": EXPERIMENT.run(progress=False)},
     "dynamics.renormalized": {"normalization": "none"},
     "models.ConvolutionalAttention": {"key": jnp.ones((2, 2))},
@@ -219,6 +218,8 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "tasks.InContextRegression.compose": COMPOSED,
     "trajectory.provenance": {"configuration": {}},
     "store.export": {"path": "exported"},
+    "theory.softmax.flow_end": {"omega": np.array([[0.01, 0.004], [0.004, 0.01]]), "mu": np.full((2, 2), 0.3)},
+    "figures.expected": {"relation": "=", "predicted": 1.0, "tolerance": 0.1},
     "store.Shard": {"common": {"a": 1}, "fields": {"b": [1, 2]}},
     "store.Shard.take": {"rows": np.array([1])},
     "store.Store.known": {"names": np.zeros((1, 16), np.uint8)},
@@ -299,14 +300,14 @@ AS_IT_IS = {
 
 LEFT_OUT = re.compile(
     r"^(experiments\.published|native|dynamics\.fast|analysis\.style)|(trajectory\.build|"
-    r"figures\.(moved|tallies|as_setting)|"
+    r"figures\.(moved|tallies|coverage|as_setting)|"
     r"figures\.(slug|Figure\w*)|tasks\.attention_scale|models\.is_proved)$|"
-    r"(CubicMLP|ConvolutionalAttention)\.predict|(directions|quadratic|theory_weights|from_recording|freeze_imports)$|"
+    r"(CubicMLP|ConvolutionalAttention)\.predict|(directions|quadratic|theory_weights|freeze_imports)$|"
     r"(Mixture|Task\w*|Index\w*)\.moments$|\.(closed_form|drawn_blocks)$|Store\.(describe|experiment)$|"
     r"sweeps\.(table_of|short_name|plan_sweep|run_job|scalars_in)$|"
     r"(correction_of|correction_sums|of_parts|prepare_lsoda|theory_of)$|explorer\.explore$|"
-    r"experiments\.(canonical_text|name_of|sections_of|training_of|add_experiment_flags|experiment_from|seeds_from|"
-    r"seeds_of|keys_of|find_kind|note_of|kinds|register|load_kinds|time_scale|as_toml|document_in|command_of|Experiment\.read)$"
+    r"experiments\.(add_experiment_flags|experiment_from|seeds_of|find_kind|note_of|kinds|register|load_kinds|sample_of|"
+    r"theory_task|Experiment\.(read|command|build_\w+|resume))$"
 )
 """What the rooms call of each other, is for the command line or for developers, takes nothing, or is always refused."""
 

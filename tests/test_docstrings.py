@@ -33,7 +33,7 @@ def _public_objects() -> dict[str, Any]:
     """By full name, everything of ours that a public module exports and that can be called."""
     names: dict[int, tuple[str, Any]] = {}
     for module in _public_modules():
-        for name in [*vars(module), *getattr(module, "__all__", ())]:
+        for name in dir(module):
             value = getattr(module, name)
             ours = getattr(value, "__module__", None) or ""
             if not name.startswith("_") and callable(value) and ours.startswith("stepwell"):

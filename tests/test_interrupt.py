@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import types
+from pathlib import Path
 
 import pytest
 
@@ -54,12 +55,10 @@ def urgent(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture(autouse=True)
 def handlers_are_put_back():
-    inherited = signal.signal(HUP, signal.SIG_DFL)  # which `nohup make test` ignores
     before = [signal.getsignal(number) for number in (INT, TERM, HUP)]
     yield
     assert [signal.getsignal(number) for number in (INT, TERM, HUP)] == before
     assert interrupt._outermost is None
-    signal.signal(HUP, inherited)
 
 
 def test_a_signal_in_a_callback_of_the_collector_is_sent_again():
@@ -77,6 +76,24 @@ def test_elsewhere_it_is_as_ever_and_an_ignored_one_stays_so():
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
     assert run.returncode == -signal.SIGINT and run.stderr.splitlines()[-1] == "KeyboardInterrupt"
+
+
+def test_a_run_under_nohup_does_not_end_by_sighup():
+    program = (
+        "import os, signal\nfrom stepwell._util.interrupt import Interruptible, delivering_interrupts\n"
+        "with delivering_interrupts(), Interruptible(holding=True), Interruptible() as signals:\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "    print(signals.pressed, signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)\n"
+    )
+    run = subprocess.run(["nohup", sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert (run.returncode, run.stdout.split()) == (0, ["False", "True"]), run.stderr
+
+
+def test_a_test_that_sends_sighup_passes_under_nohup():
+    test = Path(__file__).parent / "dynamics/test_signals.py::test_a_signal_ends_a_run_which_is_kept"
+    command = ["nohup", sys.executable, "-m", "pytest", "-q", "-n0", "-pno:cacheprovider", f"{test}[descend-{HUP}]"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0 and "1 passed" in run.stdout, run.stdout
 
 
 @pytest.mark.parametrize("number", [INT, TERM, HUP])

@@ -1,6 +1,8 @@
 """Compiled programs are freed before they take all memory maps of the process, in sweeps and on the page."""
 
 import gc
+import os
+import platform
 from pathlib import Path
 
 import jax
@@ -9,7 +11,7 @@ import pytest
 
 import stepwell as sw
 from stepwell._util import memory
-from stepwell.explorer import _warm
+from stepwell.explorer import _engine
 from stepwell.explorer._state import State
 
 MAPS = Path("/proc/self/maps")
@@ -60,15 +62,15 @@ def test_a_sweep_over_many_structures_frees_programs(frees: list[int], tmp_path:
 
 
 def test_a_page_frees_programs_and_knows_it(frees: list[int], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_warm, "_WARM", set())
+    monkeypatch.setattr(_engine, "_WARM", set())
     states = [State.read({"task.dim": "1", "model.heads": str(heads)})[0] for heads in (1, 2, 3)]
     frozen = gc.get_freeze_count() > 0
     for state in states:
-        _warm.warm(state)
+        _engine.warm(state)
     if not frozen:
         gc.unfreeze()
     assert frees
-    assert not all(map(_warm.is_warm, states))
+    assert not all(map(_engine.is_warm, states))
 
 
 @pytest.mark.parametrize("text", [None, "unlimited"])
@@ -85,3 +87,19 @@ def test_maps_are_not_counted_all_the_time(frees: list[int], monkeypatch: pytest
     monkeypatch.setattr(memory, "_EVERY", 60.0)
     assert memory.free_programs_if_many()
     assert not memory.free_programs_if_many()
+
+
+def _resident() -> int:
+    """Bytes of memory that this process holds."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries give memory back by themselves")
+def test_freed_memory_goes_back_to_the_system():
+    """Compiled programs are many small pieces, which the C library keeps for itself once they are freed."""
+    pieces = [bytes(2000) for _ in range(100_000)]
+    above = [bytes(2000) for _ in range(100)]  # what is still used at the end of the heap keeps all before it
+    del pieces
+    before = _resident()
+    memory.free_programs()
+    assert above and _resident() < before - 100 * 2**20

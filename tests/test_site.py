@@ -12,6 +12,7 @@ import pytest
 from test_docs import ROOT, is_notebook
 
 from docs.builder import fields, formulas, papers, project, reference
+from stepwell.figures import FIGURES
 
 PAGES = [path for path in sorted((ROOT / "docs").rglob("*.md")) if "generated" not in path.parts]
 
@@ -125,7 +126,8 @@ def test_pages_of_the_papers(tmp_path: Path):
     assert row in page and "at most 0.5 ± 0.01 | 0.25 (3 of 4 seeds) |" in page
     assert r"What \*it\* shows." in page and (tmp_path / "pages" / "linear-fig1.svg").exists()
     assert "without a reproduction" in (tmp_path / "pages" / "linear-fig3.md").read_text()
-    assert "1 of 27 figures" in (tmp_path / "pages" / "index.md").read_text()
+    assert f"1 of {len(FIGURES)} figures" in (tmp_path / "pages" / "index.md").read_text()
+    assert (tmp_path / "pages" / "linear.md").read_text().startswith("# Training Dynamics of In-Context Learning")
     with Image.open(tmp_path / "pages" / "linear-fig1-small.png") as small:
         assert small.size == (480, 320)
 

@@ -11,7 +11,7 @@ from beartype.roar import BeartypeCallHintViolation
 from jaxtyping import Float
 from typechecking import watched
 
-from stepwell.theory import Lengths, Regression, linear
+from stepwell.theory import Regression, linear
 
 Row = Float[np.ndarray, " n"]
 REFUSED = pytest.raises(BeartypeCallHintViolation)
@@ -106,7 +106,7 @@ def test_annotations_stay_as_they_are_written():
 
 
 def test_the_package_is_watched():
-    task = Regression(np.eye(2), np.eye(2), 0.0, Lengths((31,), (1.0,)))
+    task = Regression(np.eye(2), np.eye(2), 0.0, 31)
     inner = linear.loss_at.__wrapped__  # pyright: ignore[reportFunctionMemberAccess]
     inner(task, np.eye(2))
     with REFUSED:

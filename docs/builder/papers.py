@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stepwell.figures import FIGURES, PAPERS, as_setting, figure, number, tallies
+from stepwell.figures import FIGURES, PAPERS, as_setting, coverage, expected, figure, number, tallies
 
 from .reference import write_if_changed
 
-_SIGNS = {"=": "", "<=": "at most ", ">=": "at least "}
 _SAYS = {"paper": "What the paper says", "theory": "What our theory adds", "check": "Internal consistency"}
 _THUMBNAIL = (480, 360)
 
@@ -33,7 +32,7 @@ def write(folder: Path, reproduction: Path) -> None:
         kept.add(_write(folder / f"{_stem(name)}.md", "\n".join(_page(name, made.get(name), claims, reproduction))))
     kept.add(_write(folder / "index.md", "\n".join(_gallery(made, document))))
     for paper in PAPERS:
-        kept.add(_write(folder / f"{paper}.md", "\n".join(_paper(paper, made, document["claims"]))))
+        kept.add(_write(folder / f"{paper}.md", "\n".join(_paper(paper, made, document))))
     for stale in set(folder.glob("*.md")) - kept:
         stale.unlink()
 
@@ -136,8 +135,9 @@ def _claims(claims: list[dict[str, Any]]) -> Iterator[str]:
         if claim["count"] is not None:
             held = round(claim["count"] * claim["pass_rate"])
             counted = f" ({held} of {claim['count']} {claim['counted']})"
-        predicted = f"{_SIGNS[claim['relation']]}{number(claim['predicted'])} ± {number(claim['tolerance'], 3)}"
-        yield f"| {_verdict(claim)} | {words} | {predicted} | {number(claim['measured'])}{_text(counted)} |"
+        wanted = expected(claim["relation"], claim["predicted"], claim["tolerance"])
+        numbers = f"{wanted} | {number(claim['measured'])}{_text(counted)}" if claim["judged"] else "|"
+        yield f"| {_verdict(claim)} | {words} | {numbers} |"
     yield ""
 
 
@@ -170,7 +170,7 @@ def _card(name: str, made: dict[str, Any]) -> str:
 
 
 def _gallery(made: dict[str, Any], document: dict[str, Any]) -> Iterator[str]:
-    yield "# The two papers\n"
+    yield "# The papers\n"
     yield "Every figure as a program: what is simulated, what is claimed, and whether the claims hold.\n"
     if made:
         origin = document["made"]
@@ -181,7 +181,8 @@ def _gallery(made: dict[str, Any], document: dict[str, Any]) -> Iterator[str]:
             f"{' with `--quick`' if quick else ''}. Claims that hold, {counts}. {_text(origin.get('date', ''))},"
             f" {_text(origin.get('machine', ''))}.\n"
         )
-    yield "```{toctree}\n:hidden:\n" + "\n".join(PAPERS) + "\n```\n"
+    listed = (f"{paper.replace('-', ' ').capitalize()} <{paper}>" for paper in PAPERS)
+    yield "```{toctree}\n:hidden:\n" + "\n".join(listed) + "\n```\n"
     for paper, title in PAPERS.items():
         yield f"## [{_text(title)}]({paper}.md)\n"
         yield ":::{container} gallery"
@@ -189,10 +190,11 @@ def _gallery(made: dict[str, Any], document: dict[str, Any]) -> Iterator[str]:
         yield ":::\n"
 
 
-def _paper(paper: str, made: dict[str, Any], claims: list[dict[str, Any]]) -> Iterator[str]:
+def _paper(paper: str, made: dict[str, Any], document: dict[str, Any]) -> Iterator[str]:
+    claims = document["claims"]
     names = [name for name in FIGURES if name.startswith(f"{paper}/")]
-    yield f"# {paper.capitalize()} attention\n"
-    yield f"{_text(PAPERS[paper])}. `stepwell reproduce {paper}` reproduces all of its figures.\n"
+    yield f"# {_text(PAPERS[paper])}\n"
+    yield f"`stepwell reproduce {paper}` reproduces all of its figures.\n"
     yield "| figure | claims that hold |"
     yield "|---|---|"
     for name in names:
@@ -200,3 +202,20 @@ def _paper(paper: str, made: dict[str, Any], claims: list[dict[str, Any]]) -> It
         count = f"{sum(claim['passed'] for claim in mine)} of {len(mine)}" if name in made else "not in this copy"
         yield f"| [{_label(name)}: {_text(_one_line(figure(name).title))}]({_stem(name)}.md) | {count} |"
     yield "\n```{toctree}\n:hidden:\n" + "\n".join(f"{_label(name)} <{_stem(name)}>" for name in names) + "\n```"
+    yield from _statements(paper, document)
+
+
+def _statements(paper: str, document: dict[str, Any]) -> Iterator[str]:
+    """What the paper says, statement by statement, and the claims that check it."""
+    for stated in coverage(document):
+        if stated["anchor"] == paper:
+            yield "## What the paper says, and what checks it\n"
+            counts = "; ".join(f"{words}: {count}" for count, words in stated["counts"])
+            yield f"{len(stated['rows'])} statements, in our words. {counts.capitalize()}. {_text(stated['basis'])}\n"
+            yield "| where | statement | checked by | settings | |"
+            yield "|---|---|---|---|---|"
+            for row in stated["rows"]:
+                checks = "; ".join([f"`{one}`" for one in (*row["claims"], *row["tests"])])
+                says = " ".join(_text(words) for words in (row["says"], row["note"]) if words)
+                yield f"| {_text(row['where'])} | {says} | {checks} | {_text(row['settings'])} | {row['words']} |"
+            yield ""

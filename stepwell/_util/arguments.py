@@ -1,12 +1,8 @@
 """The arguments of public functions, checked by their annotations: `@checked`.
 
-The annotations say what is allowed, and tests compare every call with them. For users nothing did: a wrong argument
-was noticed late, by an error of NumPy or JAX about something else. Here the kind of an argument is checked when a
-public function is called: an integer, one of several names, an array with so many axes, a model. Whether a number
-is in range is checked by the function itself, with `_check`.
-
-Arrays may be given as lists, as arrays of NumPy or of JAX, and of integers; the function gets what its annotation
-says.
+The kind of an argument is checked when a public function is called: an integer, one of several names, an array with so
+many axes, a model. Whether a number is in range is checked by the function itself, with `checks`. Arrays may be given
+as lists, as arrays of NumPy or of JAX, and of integers; the function gets what its annotation says.
 """
 
 import collections.abc
@@ -27,7 +23,7 @@ from jaxtyping import AbstractArray
 
 from .checks import LARGEST_WHOLE
 from .errors import InvalidInput
-from .text import shown
+from .text import listed, shown
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -65,26 +61,21 @@ _Sizes = dict[str, tuple[int | tuple[int, ...], str]]
 """Sizes of axes by name, and the argument that each was first seen in."""
 
 
-class _Argument(NamedTuple):
-    name: str
-    kind: _Kind
-
-
 def checked(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
     """The function, with `InvalidInput` where an argument is not of the kind that its annotation asks for."""
 
     @functools.cache
-    def arguments() -> tuple[list[_Argument], dict[str, _Argument]]:
+    def arguments() -> tuple[list[str], dict[str, _Kind]]:
         return _arguments(function)
 
     @functools.wraps(function)
     def wrapper(*given: Any, **named: Any) -> Any:
         by_place, by_name = arguments()
         sizes: _Sizes = {}
-        taken = [_taken(value, argument, sizes) for value, argument in zip(given, by_place, strict=False)]
+        taken = [_taken(name, value, by_name[name], sizes) for name, value in zip(by_place, given, strict=False)]
         for name, value in named.items():
             if name in by_name:
-                named[name] = _taken(value, by_name[name], sizes)
+                named[name] = _taken(name, value, by_name[name], sizes)
         return function(*taken, *given[len(taken) :], **named)  # pyright: ignore
 
     return wrapper  # pyright: ignore
@@ -95,25 +86,24 @@ def check_fields(thing: Any) -> None:
     sizes: _Sizes = {}
     for name, kind in _fields(type(thing)).items():
         value = getattr(thing, name)
-        taken = _taken(value, _Argument(name, kind), sizes)
+        taken = _taken(name, value, kind, sizes)
         if taken is not value:
             object.__setattr__(thing, name, taken)
 
 
-def _arguments(function: Callable) -> tuple[list[_Argument], dict[str, _Argument]]:
+def _arguments(function: Callable) -> tuple[list[str], dict[str, _Kind]]:
     """The arguments that may be given by place, and all by name; `**options` by the names of their `TypedDict`."""
-    by_place: list[_Argument] = []
-    by_name: dict[str, _Argument] = {}
+    by_place: list[str] = []
+    by_name: dict[str, _Kind] = {}
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             if typing.get_origin(parameter.annotation) is typing.Unpack:
                 options = typing.get_type_hints(typing.get_args(parameter.annotation)[0])
-                by_name.update({name: _Argument(name, _kind(hint)) for name, hint in options.items()})
+                by_name.update({name: _kind(hint) for name, hint in options.items()})
         elif parameter.kind is not parameter.VAR_POSITIONAL:
-            argument = _Argument(parameter.name, _kind(parameter.annotation))
-            by_name[parameter.name] = argument
+            by_name[parameter.name] = _kind(parameter.annotation)
             if parameter.kind is not parameter.KEYWORD_ONLY:
-                by_place.append(argument)
+                by_place.append(parameter.name)
     return by_place, by_name
 
 
@@ -123,9 +113,8 @@ def _fields(owner: type) -> dict[str, _Kind]:
     return {name: _kind(hint) for name, hint in hints.items() if typing.get_origin(hint) is not typing.ClassVar}
 
 
-def _taken(value: Any, argument: _Argument, sizes: _Sizes) -> Any:
+def _taken(name: str, value: Any, kind: _Kind, sizes: _Sizes) -> Any:
     """What the function gets for a value. `sizes` are those of all axes named so far."""
-    name, kind = argument
     try:
         taken = kind.take(value)
     except _Refused:
@@ -156,15 +145,11 @@ def _has_room(axes: tuple[str, ...], ndim: int) -> bool:
 
 def _pairs(axes: tuple[str, ...], shape: tuple[int, ...]) -> list[tuple[str, Any]]:
     """The names of axes with their sizes, `*lead` with those of all that it stands for. Numbers name themselves."""
-    several = next((place for place, axis in enumerate(axes) if axis.startswith("*")), None)
-    if several is None:
-        return list(zip(axes, shape, strict=True))
-    after = len(axes) - several - 1
-    end = len(shape) - after
-    pairs: list[tuple[str, Any]] = list(zip(axes[:several], shape[:several], strict=True))
-    if axes[several] != "*":
-        pairs.append((axes[several], shape[several:end]))
-    return pairs + list(zip(axes[several + 1 :], shape[end:], strict=True))
+    several = next((place for place, axis in enumerate(axes) if axis.startswith("*")), len(axes))
+    end = len(shape) - len(axes[several + 1 :])
+    lead = [(axis, shape[several:end]) for axis in axes[several : several + 1] if axis != "*"]
+    before, after = axes[:several], axes[several + 1 :]
+    return [*zip(before, shape[:several], strict=True), *lead, *zip(after, shape[end:], strict=True)]
 
 
 @functools.cache
@@ -180,7 +165,7 @@ def _kind(hint: Any) -> _Kind:
     if origin in (Union, types.UnionType):
         return _any_of([_kind(one) for one in inner])
     if origin is Literal:
-        words = _listed([repr(one) for one in inner])
+        words = listed([repr(one) for one in inner])
         return _Kind(words, words, _if(lambda value: any(type(value) is type(one) and value == one for one in inner)))
     if origin is collections.abc.Callable:
         return _kind(Callable)
@@ -190,21 +175,15 @@ def _kind(hint: Any) -> _Kind:
         element = _kind(inner[0]) if inner else _kind(Any)
         several = f"lists of {element.several}"
         return _Kind(f"a list of {element.several}", several, functools.partial(_take_list, origin, element))
-    asked = origin if isinstance(origin, type) else hint
-    if getattr(asked, "_is_protocol", False):
-        return _protocol_kind(asked)
-    if isinstance(asked, type):
-        words = _class_words(asked)
-        return _Kind(f"{_article(words)} {words}", _plural(words), _if(lambda value: isinstance(value, asked)))
-    return _kind(Any)
-
-
-def _protocol_kind(asked: Any) -> _Kind:
-    """What has some of the attributes is taken: whoever reads them can say which are missing, and why they matter."""
+    asked: Any = origin if isinstance(origin, type) else hint
+    if not isinstance(asked, type):
+        return _kind(Any)
+    words, several = _class_words(asked)
+    if not getattr(asked, "_is_protocol", False):
+        return _Kind(words, several, _if(lambda value: isinstance(value, asked)))
+    # What has some of the attributes is taken: whoever reads them can say which are missing, and why they matter.
     attributes = [name for name in vars(asked) if not name.startswith("_")]
-    words = _class_words(asked)
-    test = _if(lambda value: any(hasattr(value, name) for name in attributes))
-    return _Kind(f"{_article(words)} {words}", _plural(words), test, asked=asked)
+    return _Kind(words, several, _if(lambda value: any(hasattr(value, name) for name in attributes)), asked=asked)
 
 
 def _if(test: Callable[[Any], bool]) -> Callable[[Any], Any]:
@@ -256,19 +235,17 @@ def _any_of(kinds: list[_Kind]) -> _Kind:
         """As it is, if it may be; else in the first way in which it can be converted."""
         converted = []
         for kind in kinds:
-            try:
+            with contextlib.suppress(_Refused):
                 converted.append(kind.take(value))
-            except _Refused:
-                continue
-            if converted[-1] is value:
-                return value
+                if converted[-1] is value:
+                    return value
         if not converted:
             raise _Refused
         return converted[0]
 
     words = list(dict.fromkeys(kind.words for kind in kinds))
     shapes = tuple(axes for kind in kinds for axes in kind.shapes)
-    return _Kind(_listed(words), _listed([kind.several for kind in kinds]), take, shapes)
+    return _Kind(listed(words), listed([kind.several for kind in kinds]), take, shapes)
 
 
 def _take_dictionary(keys: _Kind, values: _Kind, value: Any) -> Any:
@@ -299,8 +276,8 @@ def _array_kind(hint: Any) -> _Kind:
     if "prng_key" in types_of_elements or "uint32" in types_of_elements:  # keys of the new kind and the old
         words = "a random key, such as jax.random.key(0)"
         return _Kind(words, "random keys", _if(lambda value: isinstance(value, hint)))
-    several = "integers" if element == "int" else "numbers"
-    words = f"an array of {several}, ({', '.join(axes)})" if axes else "an integer" if element == "int" else "a number"
+    one, several = ("an integer", "integers") if element == "int" else ("a number", "numbers")
+    words = f"an array of {several}, ({', '.join(axes)})" if axes else one
     return _Kind(words, f"arrays of {several}", functools.partial(_take_array, hint.array_type, element), (axes,))
 
 
@@ -334,24 +311,12 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or (jax is not None and isinstance(value, jax.Array))
 
 
-def _class_words(asked: type) -> str:
-    """A class in words: "model of stepwell.models", "Dataset of xarray"."""
+def _class_words(asked: type) -> tuple[str, str]:
+    """A class in words, one and several: "a model of stepwell.models", "models of stepwell.models"."""
     name, module = asked.__name__, asked.__module__
     parts = [part for part in module.split(".") if not part.startswith("_")]
     place = ".".join(parts[:2] if parts[0] == "stepwell" else parts[:1])
     if name.startswith("Abstract"):
         name = re.sub("(?<!^)([A-Z])", r" \1", name.removeprefix("Abstract")).lower()
-    return name if place == "builtins" else f"{name} of {place}"
-
-
-def _article(words: str) -> str:
-    return "an" if words[0] in "aeiouAEIO" else "a"
-
-
-def _plural(words: str) -> str:
-    first, _, rest = words.partition(" of ")
-    return f"{first}s of {rest}" if rest else f"{first}s"
-
-
-def _listed(words: list[str]) -> str:
-    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    of = "" if place == "builtins" else f" of {place}"
+    return f"{'an' if name[0] in 'aeiouAEIO' else 'a'} {name}{of}", f"{name}s{of}"

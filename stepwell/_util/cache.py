@@ -1,7 +1,6 @@
 """The folder in which compiled programs and kernels are kept between runs. This runs at every start: it imports little.
 
-What lies there is loaded and run, so a folder or file that belongs to another user, or that others can write to, is not
-used.
+What lies there is loaded and run: what another user owns, or others can write to, is not used.
 """
 
 import contextlib

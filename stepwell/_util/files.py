@@ -1,7 +1,6 @@
 """Files appear whole or not at all: written under a temporary name, flushed to the disk, then renamed.
 
-Data are made into bytes in memory first. A library that writes to the disk itself may fail half-way: HDF5 cannot close
-a file on a full disk, and crashes when the process ends.
+Data are made into bytes first: HDF5 cannot close a file on a full disk, and crashes when the process ends.
 """
 
 import contextlib
@@ -14,7 +13,7 @@ import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -63,7 +62,8 @@ def write_whole(path: str | os.PathLike, write: Callable[[str], None], *, replac
             os.replace(temporary, target)
         else:
             _rename_new(temporary, target)
-        _flush_folder(folder)
+        with contextlib.suppress(OSError):  # the renaming is done either way, so that a failure changes nothing
+            _flush(folder, os.O_RDONLY)
     except OSError as error:
         error.filename = os.fspath(path)
         raise
@@ -93,11 +93,11 @@ def write_text(path: str | os.PathLike, text: str) -> Path:
 
 
 def keep_elsewhere(name: str, data: bytes) -> Path | None:
-    """Write data that found no place in their own folder: in the user's state folder, else in the temporary one.
+    """Write data in a new folder of the user's state folder, or of the temporary one; None if neither has room."""
+    import platformdirs
 
-    Each call makes a folder of its own, which only the user can read. None if there is room nowhere.
-    """
-    for parent in _other_folders():
+    state = platformdirs.user_state_path("stepwell", appauthor=False)  # not absolute where there is no home
+    for parent in (*([state] if state.is_absolute() else []), Path(tempfile.gettempdir())):
         folder = None
         try:
             parent.mkdir(parents=True, exist_ok=True)
@@ -118,8 +118,7 @@ def why(error: OSError) -> str:
 def end_at_once(status: int) -> NoReturn:
     """End the process from a signal handler, and remove what it was writing.
 
-    An exception raised by the handler would not do: it is lost if the signal arrives while Python runs a callback of
-    its garbage collector, and the process goes on.
+    An exception would be lost if the signal arrives while Python runs a callback of its garbage collector.
     """
     try:
         for temporary in tuple(_unfinished):
@@ -133,8 +132,6 @@ def _rename_new(temporary: str, target: str) -> None:
     """Rename, unless there is a file of that name. A hard link decides at once; not all file systems have them."""
     try:
         os.link(temporary, target)
-    except FileExistsError:
-        raise
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
@@ -143,9 +140,9 @@ def _rename_new(temporary: str, target: str) -> None:
         os.replace(temporary, target)
 
 
-def _flush(path: str) -> None:
+def _flush(path: str, flags: int = os.O_RDWR) -> None:
     """Wait until the file is on the disk."""
-    descriptor = os.open(path, os.O_RDWR)
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -153,16 +150,6 @@ def _flush(path: str) -> None:
             raise
     finally:
         os.close(descriptor)
-
-
-def _flush_folder(folder: str) -> None:
-    """Put the renaming on the disk. It is done either way, so that a failure changes nothing."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def sweep(folder: str | os.PathLike) -> list[Path]:
@@ -203,12 +190,3 @@ def _alive(process: int) -> bool:
     except (OSError, OverflowError):
         pass
     return True
-
-
-def _other_folders() -> Iterator[Path]:
-    import platformdirs
-
-    state = platformdirs.user_state_path("stepwell", appauthor=False)
-    if state.is_absolute():  # it is not where there is no home
-        yield state
-    yield Path(tempfile.gettempdir())

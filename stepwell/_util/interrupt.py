@@ -1,8 +1,7 @@
 """Signals that ask a program to end (Ctrl-C, SIGTERM, SIGHUP), as requests that a loop checks for.
 
-As exceptions they could come at any point of the program: one raised inside a callback of JAX is swallowed, and one
-between two assignments leaves half a record. So a run looks at `Interruptible.pressed` where it can stop, and returns
-what it has done.
+As an exception raised inside a callback of JAX one is swallowed, and between two assignments it leaves half a record.
+So a run looks at `Interruptible.pressed` where it can stop, and returns what it has done.
 """
 
 import collections
@@ -33,10 +32,9 @@ _first_signal: int | None = None
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise `KeyboardInterrupt`, as Python's own handler does, but not where it would be lost.
+    """Raise `KeyboardInterrupt`, as Python's own handler does.
 
-    JAX has a callback in Python's garbage collector, which runs at any time; what is raised there is printed and
-    forgotten. Then the signal is sent again.
+    In JAX's callback of Python's garbage collector it would be printed and forgotten: there the signal is sent again.
     """
     _remember(number)
     if frame is not None and frame.f_code.co_name == "_xla_gc_callback":
@@ -47,10 +45,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def delivering_interrupts() -> Iterator[None]:
-    """SIGINT (Ctrl-C), SIGTERM and SIGHUP raise `KeyboardInterrupt` in this context; `exit_status` says which it was.
-
-    Custom handlers, and signals ignored (nohup), are left in place.
-    """
+    """SIGINT (Ctrl-C), SIGTERM and SIGHUP raise `KeyboardInterrupt` in this context; custom handlers stay in place."""
     global _first_signal
     _first_signal = None
     before = _install(interrupt)
@@ -77,18 +72,14 @@ class Interruptible:
     SIGTERM and SIGHUP count as Ctrl-C does. Further signals are acknowledged on standard error, and wait. Ctrl-C
     pressed three times within a second raises `KeyboardInterrupt`. Contexts inside another one see the same signals.
 
-    `around=True` is for what comes before and after a loop that has a context of its own. Until that loop begins there
-    is nothing to lose, and Ctrl-C raises `KeyboardInterrupt`; SIGTERM waits for the loop, lest the process be killed.
+    `around=True` is for what comes before and after a loop that has a context of its own. Until that loop begins,
+    Ctrl-C raises `KeyboardInterrupt`; SIGTERM waits for the loop, lest the process be killed. `holding=True` is for a
+    program around a run, which has its data to bring to safety. Until the loop begins every signal raises
+    `KeyboardInterrupt`, and from then on none does until `release`.
 
-    `holding=True` is for a program around a run, which has its data to bring to safety. Until the loop begins every
-    signal raises `KeyboardInterrupt`, and from then on none does until `release`.
-
-    Once a run has ended, the signal has been obeyed, and the program goes on. If the run was over when Ctrl-C was
-    pressed, it is sent again as soon as the results have been returned (not with `holding`: the program knows).
-    SIGTERM and SIGHUP are not: their default is to kill the process, which still has the results to save; a second one
-    has that effect.
-
-    Only the main thread gets signals. Custom handlers, and signals ignored (nohup), are left in place.
+    If the run was over when Ctrl-C was pressed, it is sent again as soon as the results have been returned (not with
+    `holding`: the program knows). SIGTERM and SIGHUP are not: they would kill the process, which still has the results
+    to save. Only the main thread gets signals. Custom handlers, and signals ignored (nohup), are left in place.
     """
 
     def __init__(self, *, around: bool = False, holding: bool = False):

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_LISTED = re.compile(r"^    from (\S+) import (\w+) as \2$", re.MULTILINE)
+_EXPORTED = re.compile(r"^(?:    )?from (\S+) import (\w+) as \2$", re.MULTILINE)
 
 
-def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], list[str]]:
-    """Return the `__getattr__` of a package and the names that it imports.
+def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the `__getattr__` of a package, and a `__dir__` that lists what it exports.
 
-    These are the indented lines `from ._module import name as name` of its file, which type checkers read as imports.
+    Its file has a line `from ._module import name as name` for each, indented where it is imported on first use.
     """
-    places = {name: place for place, name in _LISTED.findall(Path(file).read_text(encoding="utf-8"))}
+    places = {name: place for place, name in _EXPORTED.findall(Path(file).read_text(encoding="utf-8"))}
 
     def load(name: str) -> Any:
         if name not in places:
@@ -23,4 +23,4 @@ def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], list[str]
             return importlib.import_module(f".{name}", package)
         return getattr(importlib.import_module(places[name], package), name)
 
-    return load, list(places)
+    return load, lambda: sorted(places)

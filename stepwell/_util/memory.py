@@ -1,5 +1,7 @@
 """Memory: what would not fit is refused early, and compiled programs are freed before they take all memory maps."""
 
+import contextlib
+import ctypes
 import gc
 import math
 import os
@@ -19,13 +21,8 @@ _next_count = 0.0
 
 def available_memory() -> int:
     """Bytes that can be allocated now: Linux's own estimate, elsewhere the physical memory."""
-    try:
-        with open("/proc/meminfo") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
+    with contextlib.suppress(OSError, StopIteration), open("/proc/meminfo") as lines:
+        return 1024 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # no such call on this system: let the allocation speak for itself
@@ -69,12 +66,17 @@ def free_programs_if_many() -> bool:
 
 
 def free_programs() -> None:
-    """Free all compiled programs of JAX. What was frozen for the garbage collector is so again at the end."""
+    """Free all compiled programs of JAX, and give their memory back to the system.
+
+    What was frozen for the garbage collector is so again at the end.
+    """
     import jax
 
     frozen = gc.get_freeze_count() > 0
     gc.unfreeze()
     jax.clear_caches()
     gc.collect()
+    with contextlib.suppress(AttributeError, OSError):  # where there is no glibc, which would keep the freed memory
+        ctypes.CDLL(None).malloc_trim(0)
     if frozen:
         gc.freeze()

@@ -1,10 +1,9 @@
 """netCDF-4 files with a checksum: the line of text after their end, and the arrays of a file written at once.
 
-A file is an ordinary netCDF-4 (HDF5) file, and one line of text after its end: `stepwell_checksum=sha256:…`, over all
-bytes before it. HDF5 does not read beyond the end that it has noted, and other programs open the file as ever. That the
-line must be there is noted in the hidden attribute `_NCProperties`, which says who wrote a file, and which programs
-that write a copy replace. So a byte that changed anywhere, or a missing end, is noticed before HDF5 reads the file:
-damaged ones can crash it. Each array has checksums of its own besides (fletcher32), which every reader verifies.
+A file is an ordinary netCDF-4 (HDF5) file, and one line after its end, `stepwell_checksum=sha256:…`, over all bytes
+before it, which HDF5 does not read. That the line must be there is noted in the hidden attribute `_NCProperties`, which
+programs that write a copy replace. So a changed byte, or a missing end, is noticed before HDF5 reads the file: damaged
+ones can crash it. Each array has checksums of its own besides (fletcher32), which every reader verifies.
 """
 
 import hashlib
@@ -53,9 +52,7 @@ def verify(file: io.BufferedIOBase, path: Any) -> None:
     """Raise `InvalidInput` unless the open file ends with its checksum."""
     size = file.seek(0, os.SEEK_END)
     if size <= END:
-        raise InvalidInput(
-            f"{path} has no checksum at its end: it is cut short, was changed, or another program wrote it"
-        )
+        raise InvalidInput(f"{path} {_NO_LINE}")
     file.seek(0)
     hashed, left = hashlib.sha256(), size - END
     while left:
@@ -66,9 +63,7 @@ def verify(file: io.BufferedIOBase, path: Any) -> None:
         left -= len(block)
     line = file.read(END + 1)
     if not line.startswith(b"\n" + MARK):
-        raise InvalidInput(
-            f"{path} has no checksum at its end: it is cut short, was changed, or another program wrote it"
-        )
+        raise InvalidInput(f"{path} {_NO_LINE}")
     if line != checksum_line(hashed.hexdigest()):
         raise InvalidInput(f"{path} is damaged or was changed: it does not match its checksum; restore it from a copy")
 
@@ -116,8 +111,8 @@ def _stored(dimensions: Sequence[str], values: np.ndarray, notes: Mapping[str, s
     """The arguments of `create_dataset`: chunks of whole rows, with checksums."""
     data = values.astype(np.int8) if values.dtype == bool else values
     options: dict[str, Any] = {"data": data, "track_order": True}
-    if values.size:
-        row = max(data.nbytes // data.shape[0], 1) if data.ndim else 1
-        rows = min(max(_CHUNK // row, 1), data.shape[0]) if data.ndim else 1
-        options |= {"chunks": (rows, *data.shape[1:]), "fletcher32": True} if data.ndim else {}
+    if data.ndim and data.size:
+        row = data.nbytes // data.shape[0]
+        rows = min(max(_CHUNK // row, 1), data.shape[0])
+        options |= {"chunks": (rows, *data.shape[1:]), "fletcher32": True}
     return options

@@ -52,9 +52,8 @@ def parsed(kind: str, text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _value(kind: str, text: str, written: str) -> Any:
-    words = {"true": True, "false": False}
-    if written.lower() in words:
-        return words[written.lower()]
+    if written.lower() in ("true", "false"):
+        return written.lower() == "true"
     if re.fullmatch(r"[+-]?\d+", written):
         return int(written)
     try:
@@ -72,7 +71,8 @@ def canonical_optimizer(text: str) -> str:
     """One way of writing an optimizer, by the name of a preset if it is one; a name that does not exist is refused."""
     name, given = parsed("optimizer", text)
     name, preset = PRESETS.get(name, (name, {}))
-    _require("optimizer", name, [*sorted(OPTIMIZERS), *PRESETS], OPTIMIZERS)
+    if name not in OPTIMIZERS:
+        raise InvalidInput(f"there is no optimizer {shown(name)}; {nearest(name, [*sorted(OPTIMIZERS), *PRESETS])}")
     given = {**preset, **given}
     for short, (function, values) in PRESETS.items():
         if name == function and values.items() <= given.items():
@@ -84,13 +84,9 @@ def canonical_schedule(text: str) -> str:
     """One way of writing a schedule, by its short name if it has one; a name that does not exist is refused."""
     name, given = parsed("schedule", text)
     short = {long: word for word, long in SHORT_SCHEDULES.items()}
-    _require("schedule", name, [*SHORT_SCHEDULES, *sorted(SCHEDULES)], {*SHORT_SCHEDULES, *SCHEDULES})
+    if name not in (known := [*SHORT_SCHEDULES, *sorted(SCHEDULES)]):
+        raise InvalidInput(f"there is no schedule {shown(name)}; {nearest(name, known)}")
     return _written(short.get(name, name), given)
-
-
-def _require(kind: str, name: str, listed: list[str], known: Any) -> None:
-    if name not in known:
-        raise InvalidInput(f"there is no {kind} {shown(name)}; {nearest(name, listed)}")
 
 
 def _written(name: str, given: dict[str, Any]) -> str:

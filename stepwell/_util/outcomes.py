@@ -9,7 +9,16 @@ DONE = ("finished", "converged")
 """Outcomes of a run that came to its end."""
 
 
-class RunFailed(RuntimeError):
+class _WithTrajectory(BaseException):
+    def __init__(self, message: str, trajectory: "xr.Dataset"):
+        super().__init__(message)
+        self.trajectory = trajectory
+
+    def __reduce__(self):
+        return type(self), (*self.args, self.trajectory)
+
+
+class RunFailed(_WithTrajectory, RuntimeError):
     """A training did not come to its end: it diverged, the solver failed, or it is stuck at another fixed point.
 
     **Arguments:**
@@ -30,15 +39,8 @@ class RunFailed(RuntimeError):
     'diverged'
     """
 
-    def __init__(self, message: str, trajectory: "xr.Dataset"):
-        super().__init__(message)
-        self.trajectory = trajectory
 
-    def __reduce__(self):
-        return type(self), (*self.args, self.trajectory)
-
-
-class Interrupted(KeyboardInterrupt):
+class Interrupted(_WithTrajectory, KeyboardInterrupt):
     """A training was interrupted by Ctrl-C, SIGTERM or SIGHUP.
 
     **Arguments:**
@@ -52,13 +54,6 @@ class Interrupted(KeyboardInterrupt):
     >>> issubclass(sw.Interrupted, KeyboardInterrupt)
     True
     """
-
-    def __init__(self, message: str, trajectory: "xr.Dataset"):
-        super().__init__(message)
-        self.trajectory = trajectory
-
-    def __reduce__(self):
-        return type(self), (*self.args, self.trajectory)
 
 
 def return_or_raise(trajectory: "xr.Dataset", throw: bool) -> "xr.Dataset":

@@ -5,13 +5,12 @@ and it is imported in no time.
 """
 
 import argparse
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 from .errors import InvalidInput
-from .text import shortened
+from .text import nearest_of, shortened
 
 
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -35,6 +34,15 @@ class Parser(argparse.ArgumentParser):
         self._negative_number_matcher = re.compile(r"^-(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
         self.renamed: Mapping[str, str] = {}
 
+    def parse_known_args(self, args=None, namespace=None):  # pyright: ignore[reportIncompatibleMethodOverride]
+        """argparse ends a list of words at the first flag; words after it that are no flags belong to the list, too."""
+        found, rest = super().parse_known_args(args, namespace)
+        lists = [one.dest for one in self._get_positional_actions() if one.nargs in ("*", "+")]
+        if lists and rest and not any(word.startswith("-") for word in rest):
+            setattr(found, lists[-1], [*getattr(found, lists[-1]), *rest])
+            rest = []
+        return found, rest
+
     def format_help(self) -> str:
         lines = ["", "examples:", *(f"  $ {example}" for example in self.examples), ""] if self.examples else []
         return super().format_help() + "\n".join(lines)
@@ -44,15 +52,17 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             given = unknown[1].split("=")[0]
             if instead := self.renamed.get("--" + given.removeprefix("--").replace("-", "_")):
-                raise InvalidInput(f"there is no flag {given} outside of train.py; write {instead}")
-            flags = [flag for action in self._actions for flag in action.option_strings]
-            self.unknown("flag" if unknown[1].startswith("-") else "argument", given, flags)
+                raise InvalidInput(f"there is no flag {given} here; write {instead}")
+            if not given.startswith("-"):
+                self.unknown("argument", given, ())
+            listed = [action for action in self._actions if action.help != argparse.SUPPRESS]
+            self.unknown("flag", given, [flag for action in listed for flag in action.option_strings])
         raise InvalidInput(f"{shortened(message)}; see {self.prog} --help")
 
     def unknown(self, kind: str, given: str, allowed: Iterable[str]) -> NoReturn:
         """Refuse a word that is not known, and name the nearest that is."""
-        near = difflib.get_close_matches(given, list(allowed), n=1, cutoff=0.5)
+        near = nearest_of(given, allowed)
         raise InvalidInput(
             f"there is no {kind} {shortened(given)}; "
-            + (f"did you mean {near[0]}?" if near else f"see {self.prog.split()[0]} --help")
+            + (f"did you mean {near}?" if near else f"see {self.prog} --help")
         )

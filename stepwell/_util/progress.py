@@ -84,16 +84,10 @@ class Meter:
     def _draw(self, done: float, note: str) -> None:
         if self._bar is None:
             from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.percentage:>3.0f} %"),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[note]}"),
-            )
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            ahead = "{task.description}", BarColumn(), "{task.percentage:>3.0f} %", TimeRemainingColumn()
+            self._bar = Progress(*ahead, "{task.fields[note]}", console=Console(stderr=True), transient=True)
             self._item = self._bar.add_task(self._what, total=self._total, note=note)
             self._bar.start()
         self._bar.update(self._item, completed=done, note=note)

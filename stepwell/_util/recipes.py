@@ -24,8 +24,8 @@ _COMPARED = 16
 class Remembering(eqx.Module):
     """A module that may know how it was made.
 
-    It is in a slot, beside the fields and outside of `__dict__`, which Equinox flattens: leaves, structure, equality
-    and compiled programs do not know of it, and another module, such as `eqx.tree_at` or a copy, has none.
+    It is in a slot, outside of `__dict__`, which Equinox flattens: leaves, structure, equality and compiled programs do
+    not know of it, and another module, such as `eqx.tree_at` or a copy, has none.
     """
 
     __slots__ = ("_recipe",)
@@ -107,8 +107,8 @@ class _NotPlain(Exception):
 def recorded_rate(rate: Any, steps: int) -> Any:
     """A rate for the provenance of a run: numbers as they are, a schedule of optax as a name and its parameters.
 
-    optax's schedules are closures: their variables are the arguments of the function that made them. What is made of
-    these again is compared with the given schedule; one that is not equal, or any other function, is returned as it is.
+    optax's schedules are closures over the arguments of the function that made them. What is made of these again is
+    compared with the given schedule; one that is not equal, or any other function, is returned as it is.
     """
     if not callable(rate):
         return rate

@@ -52,59 +52,45 @@ def check_names(names: np.ndarray | None) -> None:
         raise InvalidInput(f"names are {shown(names)} of {names.dtype}; they must be (run, {DIGEST}) of uint8")
 
 
-def is_among(names: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Which of `names` are among `known`, each (n, 16) bytes.
-
-    The first halves are compared, which differ nearly always; the second decide, one by one where first halves repeat.
-    """
+def _search(names: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The first place of each of `names` among `known`, each (n, 16) bytes, and whether it is there."""
     first, second = _halves(known)
     asked, rest = _halves(names)
+    place = np.zeros(len(asked), np.intp)
     if not len(first):
-        return np.zeros(len(asked), bool)
+        return place, np.zeros(len(asked), bool)
     order = np.argsort(first, kind="stable")
+    if np.any(first[order[1:]] == first[order[:-1]]):
+        order = np.lexsort((second, first))
     first, second = first[order], second[order]
     turn = np.argsort(asked)  # in order, neighbors are found in cache
-    place = np.empty(len(asked), np.intp)
-    place[turn] = np.searchsorted(first, asked[turn])
-    place[place == len(first)] = 0
-    same = first[place] == asked
-    among = same & (second[place] == rest)
-    repeated = first[1:][first[1:] == first[:-1]]
-    if len(repeated):
-        unclear = np.flatnonzero(same & ~among & np.isin(asked, repeated))
-        pairs = np.isin(first, repeated)
-        exact = set(zip(first[pairs].tolist(), second[pairs].tolist(), strict=True))
-        for number in unclear.tolist():
-            among[number] = (int(asked[number]), int(rest[number])) in exact
-    return among
+    place[turn] = np.minimum(np.searchsorted(first, asked[turn]), len(order) - 1)
+    # First halves differ nearly always; where they do not, the second decide.
+    later = (first[place] == asked) & (second[place] < rest) & (place < len(order) - 1)
+    while later.any():
+        place += later
+        later &= (first[place] == asked) & (second[place] < rest) & (place < len(order) - 1)
+    return order[place], (first[place] == asked) & (second[place] == rest)
+
+
+def is_among(names: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Which of `names` are among `known`, each (n, 16) bytes."""
+    return _search(names, known)[1]
 
 
 def places_of(names: np.ndarray, known: np.ndarray) -> np.ndarray:
     """The place of each name among `known`, where all of them are."""
-    first, second = _halves(known)
-    asked, rest = _halves(names)
-    order = np.argsort(first, kind="stable")
-    place = order[np.minimum(np.searchsorted(first[order], asked), max(len(order) - 1, 0))] if len(order) else order
-    wrong = np.flatnonzero((first[place] != asked) | (second[place] != rest))
-    if len(wrong):  # first halves that repeat
-        exact = {pair: number for number, pair in enumerate(zip(first.tolist(), second.tolist(), strict=True))}
-        for number in wrong.tolist():
-            place[number] = exact[int(asked[number]), int(rest[number])]
-    return place
+    return _search(names, known)[0]
 
 
 def first_of_each(names: np.ndarray) -> np.ndarray:
     """Which names were not there before, counted from the beginning."""
     first, second = _halves(names)
-    keep = np.ones(len(first), bool)
-    ordered = np.sort(first)
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    if len(repeated):
-        seen: set[tuple[int, int]] = set()
-        for number in np.flatnonzero(np.isin(first, repeated)).tolist():
-            pair = int(first[number]), int(second[number])
-            keep[number] = pair not in seen
-            seen.add(pair)
+    ordered, keep = np.sort(first), np.ones(len(first), bool)
+    unclear = np.flatnonzero(np.isin(first, ordered[1:][ordered[1:] == ordered[:-1]]))
+    order = unclear[np.lexsort((second[unclear], first[unclear]))]  # which keeps the order of equal names
+    before, after = order[:-1], order[1:]
+    keep[after[(first[before] == first[after]) & (second[before] == second[after])]] = False
     return keep
 
 

@@ -1,9 +1,11 @@
-"""Numbers, errors, tasks, models and any values as text."""
+"""Numbers, errors, tasks, models and any values as text; the canonical text of plain values, and names made of it."""
 
 import dataclasses
 import difflib
+import hashlib
 import html
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _LONGEST = 80
@@ -52,6 +54,11 @@ def scientific(value: float, digits: int = 1) -> str:
     return f"{'' if plain == '1' else plain + '·'}10{superscript(int(power))}".replace("-", "−")
 
 
+def after_the_end(times: Sequence[float]) -> str:
+    """What a legend adds about predicted drops that come after the end of a run, by their times or steps."""
+    return f" (after the end: {', '.join(f'{time:.5g}' for time in times)})" if times else ""
+
+
 def shortened(text: Any, longest: int = 300) -> str:
     """A message or path that has a word of thousands of letters in it, without its middle."""
     text = str(text)
@@ -60,8 +67,24 @@ def shortened(text: Any, longest: int = 300) -> str:
 
 def nearest(given: str, names: Sequence[str]) -> str:
     """Advice after a name that does not exist: the nearest that does, or all."""
-    near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+    near = nearest_of(given, names)
+    return f"did you mean {near}?" if near else f"there are {', '.join(names)}"
+
+
+def nearest_of(given: str, names: Iterable[str]) -> str | None:
+    """The name that was meant: one that begins so, or has most of the letters. Dashes of flags do not count."""
+    word, bare = given[:100].lstrip("-"), {name.lstrip("-"): name for name in names}
+    if len(word) < 2:
+        return None
+    begun = [name for name in bare if name.startswith(word)]
+    near = difflib.get_close_matches(word, begun or bare, n=1, cutoff=0.0 if begun else 0.6)
+    return bare[near[0]] if near else None
+
+
+def listed(words: Iterable[str], conjunction: str = "or") -> str:
+    """Words in a sentence: "a, b or c"."""
+    *most, last = words
+    return f"{', '.join(most)} {conjunction} {last}" if most else last
 
 
 def error_line(error: Exception) -> str:
@@ -117,3 +140,13 @@ def short_numbers(values: Any) -> str:
     if len(texts) > _MANY:
         texts = [*texts[: _MANY - 2], "…", texts[-1]]
     return f"[{', '.join(texts)}]"
+
+
+def canonical_text(value: Any) -> str:
+    """A plain value as JSON, with sorted keys and without spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def name_of(canonical: Mapping[str, Any]) -> str:
+    """The name of a run, 32 hexadecimal digits: the beginning of the SHA-256 of the text of its canonical form."""
+    return hashlib.sha256(canonical_text(dict(canonical)).encode()).hexdigest()[:32]

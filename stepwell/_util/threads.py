@@ -1,8 +1,7 @@
 """How many threads BLAS uses.
 
-OpenBLAS divides even small factorizations among threads that wait for each other by turning in a loop. Beside another
-busy process one of them is not running, and the others wait for it: a flow in 16 dimensions took ten times as long with
-two threads as with one.
+OpenBLAS divides even small factorizations among threads that wait for each other in a loop. Beside another busy process
+one of them is not running: a flow in 16 dimensions took ten times as long with two threads as with one.
 """
 
 import contextlib

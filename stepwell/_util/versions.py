@@ -1,25 +1,35 @@
 """The versions of the software that made a result."""
 
+import contextlib
 import functools
 import os
 import platform
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from stepwell import __version__
+
+NUMERICS = 3
+"""Version of the numerics, raised when the numbers of runs change by more than rounding: names of runs change with it,
+and checkpoints of others are not gone on from.
+"""
+
+
+def installed(name: str) -> str | None:
+    """The version of a package that is installed; None if it is not."""
+    from importlib.metadata import PackageNotFoundError, version  # 30 ms that help and mistakes do without
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 @functools.cache
 def versions() -> dict[str, str]:
     """Versions of Stepwell and of the libraries that make its numbers; looked up once, since it takes a while."""
-    numbers = {"stepwell": __version__}
-    for name in ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "scipy", "xarray"):
-        try:
-            numbers[name] = version(name)
-        except PackageNotFoundError:
-            pass
-    return numbers
+    names = ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "scipy", "xarray")
+    return {"stepwell": __version__, **{name: number for name in names if (number := installed(name))}}
 
 
 @functools.cache
@@ -40,9 +50,7 @@ def commit() -> str | None:
 def machine() -> str:
     """The kind of machine: processor, cores and system."""
     name = platform.processor() or platform.machine()
-    try:
+    with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
-    except OSError:
-        pass
     return f"{name}, {os.cpu_count()} cores, {platform.system()}"

@@ -38,4 +38,4 @@ if TYPE_CHECKING:
     from ._draw import draw_staircase as draw_staircase
     from ._draw import draw_weights as draw_weights
 
-__getattr__, _ = _lazy_names(__name__, __file__)
+__getattr__, __dir__ = _lazy_names(__name__, __file__)

@@ -23,9 +23,9 @@ from ._draw import (
     maps_of,
     run_of,
     set_points,
-    weight_axis,
     weight_sizes,
 )
+from ._recorded import weight_axis
 from ._style import BLACK, PALETTE, new_figure, styled
 
 _MILLISECONDS = 90
@@ -50,15 +50,13 @@ def animate(
     - `run`: which run of an ensemble is shown, counted from 0.
     - `title`: a title, by default none.
 
-    **Returns:** the matplotlib animation: `.save("run.gif", writer="pillow")` writes it, and `.to_jshtml()` shows it in
-    a notebook.
+    **Returns:** the matplotlib animation; `.to_jshtml()` shows it in a notebook.
 
     **Example:**
 
-    >>> import jax.numpy as jnp
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
-    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    >>> model = sw.models.SeparateAttention.aligned([[1.0, 0.0], [0.0, 1.0]], heads=2, scale=0.1)
     >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
     >>> sw.analysis.animate(trajectory, task, frames=3).save("run.gif", writer="pillow")
     """

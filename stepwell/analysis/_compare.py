@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ from stepwell.trajectory import model_settings
 
 from ._recorded import Weights, weights_of
 from ._sample_task import sample_task
-from ._staircase import Drop, Status, level_drops
+from ._staircase import Drop, Status, is_hidden, level_drops, noise_of
 
 
 class ComparedDrop(NamedTuple):
@@ -34,14 +34,16 @@ class ComparedDrop(NamedTuple):
       them (merged attention) or there is no prediction.
     - `predicted`, `measured`: the times $t/\tau$; nan where there is none, or where rates are not known.
     - `predicted_step`, `measured_step`: the same as steps; nan where there are none.
+    - `uncertainty`: that of the predicted time, in $t/\tau$: of 100 at least some 95 are off by less.
     - `error`: measured / predicted − 1.
     - `level`: the loss predicted after the drop.
     - `measured_level`: the loss on the plateau after it, halfway to the next drop by the logarithm of time, and after
       the last drop at the end of the run; nan where 90 % of the drop are not reached.
-    - `measured_component`, `measured_head`: what was learned, by which head; None as above, and where two drops lie
-      between the same recorded weights, which cannot tell one from the other.
+    - `measured_component`, `measured_head`: what was learned, by which head; None as above, and where no weights were
+      recorded between this drop and its neighbor, which cannot be distinguished then.
     - `in_order`: whether the component was the predicted one, or one of the same gain; None if that is not known.
-    - `status`: "measured", "below resolution" or "not reached", as in `level_drops`.
+    - `status`: "measured", "below resolution" or "not reached", as in `level_drops`; or "after the end": not reached,
+      and predicted for a time after the end of the run.
     - `population`: where `predicted` is for a finite sample, the time predicted for infinitely many sequences.
     """
 
@@ -51,6 +53,7 @@ class ComparedDrop(NamedTuple):
     head: int | None
     predicted: float
     predicted_step: float
+    uncertainty: float
     measured: float
     measured_step: float
     error: float
@@ -59,7 +62,7 @@ class ComparedDrop(NamedTuple):
     measured_component: int | None
     measured_head: int | None
     in_order: bool | None
-    status: Status
+    status: Status | Literal["after the end"]
     population: float | None
 
 
@@ -125,18 +128,20 @@ class Comparison:
         - `runs`: the heading of a column with the number of the run, such as "seed"; by default there is none.
         """
         step = "    (step)" if self.stepped else ""
-        heading = f"{runs}{'  ' if runs else ''}drop  component  head  predicted t/τ{step}  measured t/τ{step}"
+        heading = f"{runs}{'  ' if runs else ''}drop  component  head  predicted t/τ{step}        ±  measured t/τ{step}"
         lines = [f"{heading}   error     loss to    measured"]
         for drop in self.drops:
             predicted = math.isfinite(drop.predicted)
             component, head = (each or "all" if predicted else "-" for each in (drop.component, drop.head))
             row = f"{drop.run:>{len(runs)}}  " if runs else ""
             row += f"{drop.drop:>4}  {component:>9}  {head:>4}"
-            for time, at, width in (
-                (drop.predicted, drop.predicted_step, 13),
-                (drop.measured, drop.measured_step, 12),
+            uncertainty = float(format(drop.uncertainty, ".1e"))
+            for time, at, width, off in (
+                (drop.predicted, drop.predicted_step, 13, f"  {_number(uncertainty, 'g'):>7}"),
+                (drop.measured, drop.measured_step, 12, ""),
             ):
-                row += f"  {_number(time, '.6g'):>{width}}" + (f"{_number(at, '.0f'):>10}" if self.stepped else "")
+                at_step = f"{_number(at, '.0f'):>10}" if self.stepped else ""
+                row += f"  {_number(time, '.6g'):>{width}}{at_step}{off}"
             error = f"{100 * drop.error:+.0f} %" if math.isfinite(drop.error) else "-"
             note = "" if drop.status == "measured" else f"  {drop.status}"
             note += "  out of order" if drop.in_order is False else ""
@@ -159,9 +164,9 @@ def compare(trajectory: xr.Dataset, task: LinearTask, *, sample: Moments | Sampl
     r"""Return the drops of a trajectory: predicted by the theory from its initial weights, and measured.
 
     A drop is measured where the loss is halfway between two of the theory's levels (`level_drops`; `staircase` detects
-    drops without them). Which component it brought, and which head, is what has grown most in the effective map between
-    the recorded weights before and after. Times are the paper's $t/\tau$, attention divided by N, with steps beside
-    where the run was recorded by step.
+    drops without them). The component that it brought is the one that has grown most in the effective map between the
+    recorded weights before and after, and the head is the one whose own map has come to have most components more
+    (`theory.linear.total_share`). Times are the paper's $t/\tau$, attention divided by N.
 
     **Arguments:**
 
@@ -174,10 +179,9 @@ def compare(trajectory: xr.Dataset, task: LinearTask, *, sample: Moments | Sampl
 
     **Example:**
 
-    >>> import jax.numpy as jnp
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
-    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    >>> model = sw.models.SeparateAttention.aligned([[1.0, 0.0], [0.0, 1.0]], heads=2, scale=0.1)
     >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
     >>> table = sw.analysis.compare(trajectory, task).table
     >>> table[["component", "head", "measured_head"]].values.tolist(), table["in_order"].tolist()
@@ -209,13 +213,19 @@ def compare(trajectory: xr.Dataset, task: LinearTask, *, sample: Moments | Sampl
         remarks += [f"run {name}: {reason}"] if reason else []
         time, loss = _curve(trajectory, number)
         measured = level_drops(time, loss, levels[learned])
+        noise, spans = noise_of(loss), dict[int, tuple[int, int] | None]()
+        for place, drop in enumerate(measured):
+            seen = drop.status != "not reached" and not is_hidden(drop.before, drop.after, noise)
+            if weights.theory == "separate" and seen:
+                spans[place] = _span(measured, place, weights.points)
+        remarks += _indistinguishable(int(name), [place + 1 for place, span in spans.items() if span is None])
         maps = _head_maps({name: value[number] for name, value in at.items()}, units.scale)
-        spans = [_span(drop, weights.points) for drop in measured]
+        brought = {place: _learned(own, *maps[list(span)]) for place, span in spans.items() if span is not None}
         drops = []
-        for place, (drop, span) in enumerate(zip(measured, spans, strict=True)):
+        for place, drop in enumerate(measured):
             when, predicted = axis.time(drop.time), _predicted(predictions[number], place, axis)
-            known = weights.theory == "separate" and span is not None and spans.count(span) == 1
-            what = _learned(own, span, place, maps) if known and span is not None else (None, None, None)
+            late = drop.status == "not reached" and predicted[2] > axis.times[-1]
+            component, head = brought.get(place, (None, None))
             compared = ComparedDrop(
                 int(name),
                 place + 1,
@@ -225,10 +235,10 @@ def compare(trajectory: xr.Dataset, task: LinearTask, *, sample: Moments | Sampl
                 error=when / predicted[2] - 1 if predicted[2] else np.nan,
                 level=drop.after,
                 measured_level=_plateau(time, loss, measured[place:]),
-                measured_component=what[0],
-                measured_head=what[1],
-                in_order=what[2],
-                status=drop.status,
+                measured_component=component,
+                measured_head=head,
+                in_order=_in_order(own, place + 1, brought),
+                status="after the end" if late else drop.status,
                 population=None if others is None else _predicted(others[number], place, axis)[2],
             )
             drops.append(compared)
@@ -306,13 +316,13 @@ class _Axis(NamedTuple):
 
 def _predicted(
     drops: Sequence[linear.PredictedDrop], place: int, axis: _Axis
-) -> tuple[int | None, int | None, float, float]:
-    """Component, head, time and step of a drop; no time where there is no prediction."""
+) -> tuple[int | None, int | None, float, float, float]:
+    """Component, head, time, step and uncertainty of a drop; no time where there is no prediction."""
     if place >= len(drops) or not np.isfinite(axis.times).all():
-        return None, None, np.nan, np.nan
+        return None, None, np.nan, np.nan, np.nan
     drop = drops[place]
     component, head = (None if each is None else each + 1 for each in (drop.component, drop.head))
-    return component, head, drop.time, axis.step(drop.time)
+    return component, head, drop.time, axis.step(drop.time), drop.uncertainty
 
 
 def _curve(trajectory: xr.Dataset, number: int) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]:
@@ -342,27 +352,56 @@ def _plateau(time: np.ndarray, loss: np.ndarray, drops: Sequence[Drop]) -> float
     return float(np.interp(np.sqrt(begin) * np.sqrt(max(begin, end)), time, loss))
 
 
-def _span(drop: Drop, points: Float[np.ndarray, " point"]) -> tuple[int, int] | None:
-    """The recorded weights before and after a drop; None if it is not reached."""
-    if drop.status == "not reached":
+def _span(drops: Sequence[Drop], place: int, points: Float[np.ndarray, " point"]) -> tuple[int, int] | None:
+    """The recorded weights before and after a drop; None if another begins or ends between them.
+
+    A drop ends before the next begins, so that there are weights between where they were recorded often enough.
+    """
+    drop, earlier, later = drops[place], drops[:place][-1:], drops[place + 1 :][:1]
+    before = int(np.searchsorted(points, drop.start, side="right")) - 1
+    after = int(np.searchsorted(points, drop.end)) if np.isfinite(drop.end) else points.size - 1
+    if not 0 <= before < after < points.size:
         return None
-    before = max(int(np.searchsorted(points, drop.start, side="right")) - 1, 0)
-    end = drop.end if np.isfinite(drop.end) else points[-1]
-    return before, max(min(int(np.searchsorted(points, end)), len(points) - 1), before)
+    mixed = any(each.end > points[before] for each in earlier) or any(each.start < points[after] for each in later)
+    return None if mixed else (before, after)
+
+
+def _indistinguishable(run: int, drops: list[int]) -> list[str]:
+    if not drops:
+        return []
+    which = f"drop{'s' if len(drops) > 1 else ''} {', '.join(map(str, drops))}"
+    return [
+        f"run {run}: the weights recorded about {which} are too few to tell which component and head each brought; "
+        "record more snapshots"
+    ]
 
 
 def _learned(
-    task: LinearTask, span: tuple[int, int], expected: int, maps: Float[np.ndarray, "point head dim dim"]
-) -> tuple[int, int, bool]:
-    """Component and head that grew most, from 1, and whether it is the component `expected`, from 0."""
-    before, after = span
-    gained = linear.shares(task, maps[after].sum(axis=0))[1] - linear.shares(task, maps[before].sum(axis=0))[1]
-    component = int(np.argmax(gained))
-    head = int(np.argmax(np.linalg.norm(maps[after] - maps[before], axis=(1, 2))))
-    gains = linear.component_gains(task)
-    return component + 1, head + 1, bool(np.isclose(gains[component], gains[expected], rtol=1e-6, atol=0.0))
+    task: LinearTask, before: Float[np.ndarray, "head dim dim"], after: Float[np.ndarray, "head dim dim"]
+) -> tuple[int, int]:
+    """Component and head that grew most, from 1. Other heads may turn while one grows, by more than it grows."""
+    gained = linear.shares(task, after.sum(axis=0))[1] - linear.shares(task, before.sum(axis=0))[1]
+    growth = linear.total_share(task, after) - linear.total_share(task, before)
+    return int(np.argmax(gained)) + 1, int(np.argmax(growth)) + 1
+
+
+def _in_order(task: LinearTask, expected: int, brought: dict[int, tuple[int, int]]) -> bool | None:
+    """Whether the drop `expected`, from 1, brought the component of that number, or one of the same gain.
+
+    A component that two drops seem to have brought was learned across a level, which is then not one of the run's: that
+    of a small sample is known roughly.
+    """
+    if expected - 1 not in brought:
+        return None
+    component, gains = brought[expected - 1][0], linear.components(task).gains
+    if np.isclose(gains[component - 1], gains[expected - 1], rtol=1e-6, atol=0.0):
+        return True
+    return False if [each[0] for each in brought.values()].count(component) == 1 else None
 
 
 def _what_changes(population: np.ndarray, sample: np.ndarray) -> str:
     own, others = (", ".join(f"{level:.3g}" for level in levels) for levels in (sample, population))
-    return f"predicted for the finite sample trained on: its levels are {own}; those of the population, {others}"
+    return (
+        f"predicted for the finite sample trained on: its levels are {own}; those of the population, {others}; ± "
+        "leaves out in what else the sample differs from infinitely many sequences"
+    )

@@ -6,7 +6,7 @@ import xarray as xr
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
-from ._recorded import weights_of
+from ._recorded import weight_axis, weights_of
 
 _CONSERVING = ({"value", "key", "query"}, {"value", "key_query"})
 """Weights, of separate and of merged attention, of which it is known what the flow conserves."""
@@ -23,20 +23,15 @@ def conserved(trajectory: xr.Dataset, *, control: bool = False) -> xr.Dataset:
     **Arguments:**
 
     - `trajectory`: a run of separate or merged attention, from `descend`, `online` or `flow`.
-    - `control`: whether to put plus in place of minus. Nothing conserves these sums: they show how far the weights
-      moved.
+    - `control`: whether to take sums instead, which nothing conserves: they show how far the weights moved.
 
     **Returns:** a data set with these quantities over (run, snapshot or time, head), and for `key_query` the two pairs.
 
-    **Example:**
+    **Example:** the difference stays at its initial value, $0.1^2 - (0.1^2 + 0.1^2)$.
 
-    The difference stays at its initial value, $0.1^2 - (0.1^2 + 0.1^2)$.
-
-    >>> import jax.numpy as jnp
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
-    >>> value, key = jnp.array([[[0.0, 0.0, 0.1]]]), jnp.array([[[0.1, 0.1, 0.0]]])
-    >>> model = sw.models.SeparateAttention(value, key, query=jnp.array([[[0.1, 0.1]]]))
+    >>> model = sw.models.SeparateAttention([[[0.0, 0.0, 0.1]]], [[[0.1, 0.1, 0.0]]], [[[0.1, 0.1]]])
     >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), until=100.0, progress=False)
     >>> sw.analysis.conserved(trajectory)["value_key"].values[0, [0, -1], 0].round(4).tolist()
     [-0.01, -0.01]
@@ -74,21 +69,17 @@ def conserved_drift(trajectory: xr.Dataset, *, control: bool = False) -> xr.Data
 
     **Returns:** a data set with the absolute differences over (run, snapshot or time).
 
-    **Example:**
+    **Example:** the weights grow to order one, and the difference of their squares hardly changes.
 
-    The weights grow to order one, and the difference of their squares hardly changes.
-
-    >>> import jax.numpy as jnp
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
-    >>> value, key = jnp.array([[[0.0, 0.0, 0.1]]]), jnp.array([[[0.1, 0.1, 0.0]]])
-    >>> model = sw.models.SeparateAttention(value, key, query=jnp.array([[[0.1, 0.1]]]))
+    >>> model = sw.models.SeparateAttention([[[0.0, 0.0, 0.1]]], [[[0.1, 0.1, 0.0]]], [[[0.1, 0.1]]])
     >>> trajectory = sw.dynamics.descend(model, sw.objectives.Population(task), rate=0.01, steps=2000, progress=False)
     >>> drifts = [sw.analysis.conserved_drift(trajectory, control=control)["value_key"] for control in (False, True)]
     >>> [round(float(drift.max()), 2) for drift in drifts]
     [0.0, 1.88]
     """
     quantities = conserved(trajectory, control=control)
-    axis = "snapshot" if "snapshot" in quantities.dims else "time"
+    axis = weight_axis(quantities)
     change = abs(quantities - quantities.isel({axis: 0}, drop=True))
     return change.max([dim for dim in change.dims if dim not in ("run", axis)])

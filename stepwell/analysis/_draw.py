@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,14 @@ from matplotlib.ticker import NullFormatter
 from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
+from stepwell._util.text import after_the_end
 from stepwell.tasks import Batch
 from stepwell.theory import LinearTask, linear
 from stepwell.trajectory import model_settings
 
 from ._compare import Comparison, compare, convention
 from ._maps import effective_map
+from ._recorded import weight_axis
 from ._style import BLACK, PALETTE, VERMILION, new_figure, styled
 
 LABELS = {"step": "training step", "snapshot": "training step", "time": r"flow time $t/\tau$"}
@@ -43,11 +46,6 @@ def curve_axis(trajectory: xr.Dataset) -> str:
     raise InvalidInput("the data set has no loss over step or time; give what descend, online or flow returned")
 
 
-def weight_axis(trajectory: xr.Dataset) -> str:
-    """The axis of weights, `snapshot` or `time`."""
-    return "snapshot" if "snapshot" in trajectory.dims else "time"
-
-
 def run_of(trajectory: xr.Dataset, run: int) -> xr.Dataset:
     """One run of an ensemble, still with the dimension `run`."""
     size = trajectory.sizes["run"] if "run" in trajectory.dims else 0
@@ -56,12 +54,17 @@ def run_of(trajectory: xr.Dataset, run: int) -> xr.Dataset:
     return trajectory.isel(run=[run])
 
 
-def draw_levels(axes: Any, levels: Float[np.ndarray, " level"], *, apart: float = 0.05) -> None:
-    """Dotted lines with labels at the right; a label that would run into the one before is left out."""
+def draw_levels(
+    axes: Any, levels: Float[np.ndarray, " level"], learned: Sequence[int] | None = None, *, apart: float = 0.05
+) -> None:
+    """Dotted lines with labels at the right; a label that would run into the one before is left out.
+
+    `learned` is how many components are learned at each; by default one more at each than at the one before.
+    """
     if levels.size == 0:
         return
     last = np.inf
-    for m, level in enumerate(levels.tolist()):
+    for m, level in zip(range(levels.size) if learned is None else learned, levels.tolist(), strict=True):
         axes.axhline(level, color="#767676", linestyle=":", linewidth=1.3, zorder=0)
         if last - level > apart * levels[0]:
             last = level
@@ -70,9 +73,27 @@ def draw_levels(axes: Any, levels: Float[np.ndarray, " level"], *, apart: float 
 
 
 def set_points(axes: Any, trajectory: xr.Dataset, *, log: bool) -> None:
-    """The axis of steps or time: a little longer than the run, so that what happens at its end is seen.
+    """Set the limits and the scale of the axis of steps or time.
 
-    A logarithmic one begins shortly before the loss first moves: the first steps of a solver show nothing.
+    It is a little longer than the run, so that what happens at its end is seen. A logarithmic one begins shortly before
+    the loss first moves: the first steps of a solver show nothing.
+
+    **Arguments:**
+
+    - `axes`: the matplotlib axes.
+    - `trajectory`: the run that is drawn.
+    - `log`: whether the axis is logarithmic.
+
+    **Returns:** nothing.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> from stepwell.analysis.style import new_figure, set_points
+    >>> axes = new_figure(4.0, 3.0).subplots()
+    >>> set_points(axes, sw.Experiment(task={"dim": 2}).run(progress=False), log=True)
+    >>> axes.get_xscale()
+    'log'
     """
     points = trajectory[curve_axis(trajectory)].values.astype(float)
     first, last = float(points[0]), float(points[-1])
@@ -130,10 +151,9 @@ def draw_staircase(
 
     **Example:**
 
-    >>> import jax.numpy as jnp
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
-    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    >>> model = sw.models.SeparateAttention.aligned([[1.0, 0.0], [0.0, 1.0]], heads=2, scale=0.1)
     >>> trajectory = sw.dynamics.descend(model, sw.objectives.Population(task), rate=0.05, steps=600, progress=False)
     >>> figure = sw.analysis.draw_staircase(trajectory, task)
     >>> figure.savefig("staircase.png")
@@ -152,7 +172,7 @@ def draw_staircase(
             width = 1.6 if count == 1 else 1.0 if count <= _MANY else 0.7
             axes.plot(points, loss, color=BLACK, linewidth=width, label=label)
         if compared is not None:
-            draw_levels(axes, compared.runs[0].levels)
+            draw_levels(axes, compared.runs[0].levels, compared.runs[0].learned)
             _draw_drops(axes, compared, points)
         elif task is not None:
             draw_levels(axes, linear.levels(task))
@@ -180,17 +200,20 @@ def _draw_drops(axes: Any, compared: Comparison, points: np.ndarray) -> None:
     predicted = np.array([drop.predicted_step if compared.stepped else drop.predicted for drop in compared.drops])
     half = np.array([(levels[drop.drop - 1] + levels[drop.drop]) / 2 for drop in compared.drops])
     within = (predicted > points[0]) & (predicted <= points[-1])
-    if within.any():
+    late = [time for time, drop in zip(predicted, compared.drops, strict=True) if drop.status == "after the end"]
+    if within.any() or late:
         style = {"markersize": 6.0, "markerfacecolor": "none", "markeredgewidth": 1.4, "color": VERMILION}
-        axes.plot(predicted[within], half[within], "D", label="predicted drops", zorder=4, **style)
+        off = np.array([drop.uncertainty / drop.predicted for drop in compared.drops]) * predicted
+        listed = after_the_end(late) if len(compared.runs) == 1 else f" ({len(late)} after the end)" if late else ""
+        label = f"predicted drops{listed}"
+        axes.errorbar(predicted[within], half[within], xerr=off[within], fmt="D", label=label, zorder=4, **style)
 
 
 @checked
 def draw_weights(trajectory: xr.Dataset, *, run: int = 0, log: bool = False, title: str = "") -> Figure:
     """Return a figure of the size of every weight along a run: a panel for each array, a line for each head.
 
-    The size is the root of the sum of squares over all but the heads. It works for every model: weights without heads
-    are one line.
+    The size is the root of the sum of squares over all but the heads; weights without heads are one line.
 
     **Arguments:**
 
@@ -203,10 +226,9 @@ def draw_weights(trajectory: xr.Dataset, *, run: int = 0, log: bool = False, tit
 
     **Example:**
 
-    >>> import jax.numpy as jnp
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
-    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    >>> model = sw.models.SeparateAttention.aligned([[1.0, 0.0], [0.0, 1.0]], heads=2, scale=0.1)
     >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
     >>> [axes.get_title("left") for axes in sw.analysis.draw_weights(trajectory).axes]
     ['value', 'key', 'query']
@@ -289,14 +311,12 @@ def draw_map(
 
     **Arguments:**
 
-    - `trajectory`: a run of attention with one output, or of another model that declares its effective map, from
-      `descend`, `online` or `flow`.
+    - `trajectory`: a run of a model with one output that declares its effective map, as attention does.
     - `task`: the regression that it was trained on. With it, maps are drawn in the eigenvectors of the inputs'
       covariance, with attention divided by N, and the map that is the best at the end. By default maps are drawn
       as they are.
     - `batch`: sequences to measure the maps on, for a model that declares none (`analysis.effective_map`).
-    - `panels`: how many points of the run are drawn: the first, the last, and between them some that follow the fall
-      of the loss as well as time.
+    - `panels`: how many points of the run are drawn; between the first and the last they follow time and the loss.
     - `run`: which run of an ensemble is drawn, counted from 0.
     - `title`: a title, by default none.
 
@@ -304,10 +324,9 @@ def draw_map(
 
     **Example:**
 
-    >>> import jax.numpy as jnp
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
-    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    >>> model = sw.models.SeparateAttention.aligned([[1.0, 0.0], [0.0, 1.0]], heads=2, scale=0.1)
     >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
     >>> sw.analysis.draw_map(trajectory, task, panels=3).axes[3].get_title("left")
     'theory: the minimum'
@@ -341,7 +360,7 @@ def maps_of(
     maps = effective_map(one, batch=batch).values[0]
     if task is None:
         return maps, None
-    values, vectors = np.linalg.eigh(linear.input_moment(task))
+    values, vectors = np.linalg.eigh(linear.moments(task).input)
     vectors = vectors[:, np.argsort(-values, kind="stable")]
     divided = model_settings(one).get("normalization") or "1/N"
     scale = 1.0 if divided == "1/N" else convention(one, task).scale  # pyright: ignore[reportArgumentType]

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
-from stepwell.models import AbstractModel, effective_map, head_maps, is_cubic
+from stepwell.models import AbstractModel, effective_map, form_of, head_maps
 
 from ._recorded import recorded, weights_of
 from ._staircase import passage_time
@@ -30,16 +30,12 @@ def alignment(trajectory: xr.Dataset, eigenvectors: Float[np.ndarray, "dim compo
     **Returns:** a data set with `key` and `query` over (run, snapshot or time, head, pair, component). With all
     eigenvectors they add up to one over the components. A vector of zeros has nan. Label entries of keys are left out.
 
-    **Example:**
+    **Example:** a head is initially between the two eigenvectors, and its key turns to the first.
 
-    A head starts between the two eigenvectors, and its key turns to the first.
-
-    >>> import jax.numpy as jnp
     >>> import numpy as np
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
-    >>> value, key = jnp.array([[[0.0, 0.0, 0.1]]]), jnp.array([[[0.1, 0.1, 0.0]]])
-    >>> model = sw.models.SeparateAttention(value, key, query=jnp.array([[[0.1, 0.1]]]))
+    >>> model = sw.models.SeparateAttention([[[0.0, 0.0, 0.1]]], [[[0.1, 0.1, 0.0]]], [[[0.1, 0.1]]])
     >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), until=100.0, progress=False)
     >>> sw.analysis.alignment(trajectory, np.eye(2))["key"].values[0, [0, -1], 0, 0].round(3).tolist()
     [[0.5, 0.5], [1.0, 0.0]]
@@ -80,8 +76,7 @@ def winners(trajectory: xr.Dataset, model: AbstractModel | None = None, *, least
 
     **Arguments:**
 
-    - `trajectory`: a run of attention, or of another model that declares `head_maps()`, from `descend`, `online` or
-      `flow`.
+    - `trajectory`: a run of attention, or of another model that declares `head_maps()`.
     - `model`: a model of the class and shape that was trained; by default one of the class that the trajectory names.
     - `least`: the fraction of the largest size that a head must reach; above 0, up to 1.
 
@@ -91,10 +86,9 @@ def winners(trajectory: xr.Dataset, model: AbstractModel | None = None, *, least
 
     **Example:**
 
-    >>> import jax.numpy as jnp
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
-    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    >>> model = sw.models.SeparateAttention.aligned([[1.0, 0.0], [0.0, 1.0]], heads=2, scale=0.1)
     >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
     >>> heads = sw.analysis.winners(trajectory)
     >>> heads["order"].values[0].tolist(), heads["half"].values[0].round().tolist()
@@ -102,7 +96,7 @@ def winners(trajectory: xr.Dataset, model: AbstractModel | None = None, *, least
     """
     least = checks.number("least", least, least=0.0, most=1.0, above=True)
     along = recorded(trajectory, model)
-    if not is_cubic(along.template):
+    if form_of(along.template) is None:
         name = type(along.template).__name__
         raise InvalidInput(
             f"{name} declares no structure, so that nothing is known of its heads; if its head_maps() and their sum, "
@@ -163,8 +157,7 @@ def head_task_allocation(
 
     - `omega`: $\omega_i^h$, of shape (…, head, task), with any leading axes, such as run and time.
     - `mu`: $\mu_i^h$, of the same shape.
-    - `least`: the part of the prediction, in absolute values added up over the heads, from which on a task is served;
-      above 0, up to 1.
+    - `least`: the part of the prediction, in absolute values over all heads, from which on a task is served; up to 1.
 
     **Returns:** an `Allocation` of arrays with the same leading axes: of each task the `head` that serves it (-1 for
     none) and that head's `share` of the prediction, both over (…, task); `heads_used`, how many heads serve a task; and

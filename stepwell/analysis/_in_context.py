@@ -28,9 +28,7 @@ def principal_component_regression(
 
     **Returns:** the predictions, of shape (components + 1, sequences): row m is that with m components.
 
-    **Example:**
-
-    Without noise, the regression on all components is exact.
+    **Example:** without noise, the regression on all components is exact.
 
     >>> import jax
     >>> import numpy as np
@@ -61,8 +59,7 @@ def principal_component_regression(
 def pcr_test(model: AbstractModel, batch: Batch, eigenvectors: Float[np.ndarray, "dim component"]) -> xr.Dataset:
     r"""Return how far a model's predictions are from principal component regression on m components, on sequences.
 
-    Components that are learned, but shrunk as a short context demands, count as learned while more than half of them is
-    there.
+    Components that are shrunk, as a short context demands, count as learned while more than half of them is there.
 
     **Arguments:**
 
@@ -74,16 +71,13 @@ def pcr_test(model: AbstractModel, batch: Batch, eigenvectors: Float[np.ndarray,
     sequences, and `standard_error`, its standard error. Further `closest`, the m of the smallest difference, and
     `margin`, how much larger the next is, in standard errors of the difference between the two.
 
-    **Example:**
-
-    A model whose effective map has the first component alone.
+    **Example:** a model whose effective map has the first component alone.
 
     >>> import jax
-    >>> import jax.numpy as jnp
     >>> import numpy as np
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
-    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=1, scale=1.0)
+    >>> model = sw.models.SeparateAttention.aligned([[1.0, 0.0], [0.0, 1.0]], heads=1, scale=1.0)
     >>> int(sw.analysis.pcr_test(model, task.sample(500, key=jax.random.key(0)), np.eye(2))["closest"])
     1
     """

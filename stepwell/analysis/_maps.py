@@ -8,7 +8,7 @@ import xarray as xr
 from stepwell import models
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
-from stepwell.models import AbstractModel, is_cubic, measured_map, require_linear
+from stepwell.models import AbstractModel, form_of, measured_map, require_linear
 from stepwell.tasks import Batch
 from stepwell.theory import LinearTask
 from stepwell.theory import linear as theory
@@ -36,21 +36,18 @@ def effective_map(
     **Returns:** the maps, over (run, snapshot or time, row, column). Measured ones have a coordinate `unexplained`, the
     fraction of the predictions, in mean square, that the map leaves.
 
-    **Example:**
+    **Example:** one head learns one component, and shrinks it as the context of 31 pairs demands.
 
-    One head learns one component, and shrinks it as the context of 31 pairs demands.
-
-    >>> import jax.numpy as jnp
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
-    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=1, scale=0.1)
+    >>> model = sw.models.SeparateAttention.aligned([[1.0, 0.0], [0.0, 1.0]], heads=1, scale=0.1)
     >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
     >>> sw.analysis.effective_map(trajectory).values[0, -1].round(3).tolist()
     [[0.925, 0.0], [0.0, 0.0]]
     """
     along = recorded(trajectory, model)
     template, axis = along.template, along.axis
-    if is_cubic(template):
+    if form_of(template) is not None:
         maps, unexplained = along.over(models.effective_map), None
     elif batch is None:
         raise InvalidInput(
@@ -88,10 +85,9 @@ def nearest_fixed_point(
 
     **Example:**
 
-    >>> import jax.numpy as jnp
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
-    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    >>> model = sw.models.SeparateAttention.aligned([[1.0, 0.0], [0.0, 1.0]], heads=2, scale=0.1)
     >>> record = sw.Record(points=4)
     >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), until=60.0, record=record, progress=False)
     >>> nearest = sw.analysis.nearest_fixed_point(trajectory, task)

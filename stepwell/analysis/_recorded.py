@@ -1,6 +1,6 @@
 """What was recorded: the weights of attention by name, and models of any class at every point."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -44,22 +44,26 @@ class Weights(NamedTuple):
         return self.model.theory_weights(self.by_name)
 
 
+def weight_axis(trajectory: xr.Dataset) -> str:
+    """The axis of weights, `snapshot` or `time`."""
+    return "snapshot" if "snapshot" in trajectory.dims else "time"
+
+
+def _over_points(
+    trajectory: xr.Dataset, axis: str, weight_dims: Mapping[str, tuple[str, ...]]
+) -> dict[str, np.ndarray]:
+    return {name: trajectory[name].transpose("run", axis, *dims).values for name, dims in weight_dims.items()}
+
+
 def weights_of(trajectory: xr.Dataset) -> Weights:
     """The weights in a trajectory of `descend` or `flow`; `InvalidInput` if it is not of an attention with a theory."""
-    axis = "snapshot" if "snapshot" in trajectory.dims else "time"
-    candidates = _candidates(trajectory)
-    for model, theory in candidates.items():
-        orders = {name: ("run", axis, *dims) for name, dims in model.weight_dims.items()}
-        if all(name in trajectory and set(trajectory[name].dims) == set(order) for name, order in orders.items()):
-            return Weights(
-                model,
-                theory,
-                axis,
-                trajectory[axis].values.astype(float),
-                trajectory["run"].values,
-                trajectory.sizes.get("output", 1),
-                {name: trajectory[name].transpose(*order).values for name, order in orders.items()},
-            )
+    axis = weight_axis(trajectory)
+    for model, theory in _candidates(trajectory).items():
+        dims = {name: {"run", axis, *dims} for name, dims in model.weight_dims.items()}
+        if all(name in trajectory and set(trajectory[name].dims) == names for name, names in dims.items()):
+            points, runs = trajectory[axis].values.astype(float), trajectory["run"].values
+            by_name = _over_points(trajectory, axis, model.weight_dims)
+            return Weights(model, theory, axis, points, runs, trajectory.sizes.get("output", 1), by_name)
     raise InvalidInput("the trajectory has no weights of separate or merged attention over (run, snapshot or time)")
 
 
@@ -107,15 +111,26 @@ def recorded(trajectory: xr.Dataset, model: AbstractModel | None) -> Recorded:
 
     Where the provenance names none, weights called as those of separate or merged attention are these.
     """
-    if model is None:
-        template = _described(trajectory) if "class" in model_settings(trajectory) else _named(trajectory)
-    else:
+    if model is not None:
         template = model_at(trajectory, model)
-    axis = "snapshot" if "snapshot" in trajectory.dims else "time"
-    orders = {name: ("run", axis, *dims) for name, dims in template.weight_dims.items()}
-    weights = {name: trajectory[name].transpose(*order).values for name, order in orders.items()}
+    elif "class" in model_settings(trajectory):
+        template = _described(trajectory)
+    else:
+        found = _known(trajectory)
+        template = found.model(**{name: jnp.asarray(array[0, 0]) for name, array in found.by_name.items()})
+    axis = weight_axis(trajectory)
     coordinates = {"run": trajectory["run"].values, axis: trajectory[axis].values.astype(float)}
-    return Recorded(template, axis, weights, coordinates)
+    return Recorded(template, axis, _over_points(trajectory, axis, template.weight_dims), coordinates)
+
+
+def _known(trajectory: xr.Dataset) -> Weights:
+    try:
+        return weights_of(trajectory)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"{error}, and does not say of which class its model is; give one of this class and shape as the argument "
+            "model, such as experiment.build().model"
+        ) from None
 
 
 def _described(trajectory: xr.Dataset) -> AbstractModel:
@@ -123,11 +138,6 @@ def _described(trajectory: xr.Dataset) -> AbstractModel:
         return model_at(trajectory)
     except InvalidInput as error:
         raise InvalidInput(f"{error} (as the argument model)" if "template" in str(error) else str(error)) from None
-
-
-def _named(trajectory: xr.Dataset) -> AbstractModel:
-    weights = weights_of(trajectory)
-    return weights.model(**{name: jnp.asarray(array[0, 0]) for name, array in weights.by_name.items()})
 
 
 @eqx.filter_jit

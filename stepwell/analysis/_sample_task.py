@@ -8,7 +8,7 @@ from stepwell._util.errors import InvalidInput
 from stepwell._util.spectrum import spectrum_of
 from stepwell.objectives import Moments, Sampled
 from stepwell.tasks import Batch, attention_scale
-from stepwell.theory import LinearTask, Regression, RegressionTask
+from stepwell.theory import LinearTask, Regression, RegressionTask, linear
 
 
 @checked
@@ -40,8 +40,11 @@ def sample_task(task: LinearTask, sample: Moments | Sampled | Batch, *, commutin
     >>> sw.theory.linear.escape_rates(task).round(3).tolist(), sw.theory.linear.escape_rates(own).round(2).tolist()
     ([0.36, 0.16], [0.36, 0.16])
     """
-    if not isinstance(task, RegressionTask):
-        raise InvalidInput(f"{type(task).__name__} has no covariance, in which the driving of a sample is expressed")
+    if not isinstance(task, RegressionTask) or not _is_gaussian(task):
+        raise InvalidInput(
+            f"{type(task).__name__} is not described by covariance, task_covariance and noise_variance of Gaussian "
+            "inputs, in which the driving of a sample is expressed"
+        )
     if task.outputs != 1:
         raise InvalidInput(f"the task has {task.outputs} outputs; the theory is for one, so build it with outputs=1")
     driving = _driving(task, sample)
@@ -59,6 +62,15 @@ def sample_task(task: LinearTask, sample: Moments | Sampled | Batch, *, commutin
             "task itself, or more sequences"
         )
     return Regression(np.asarray(task.covariance), omega, task.noise_variance, task.context)
+
+
+def _is_gaussian(task: RegressionTask) -> bool:
+    """Whether the theory computes the moments of a task from its covariances, and not from a method of its own."""
+    described = Regression(np.asarray(task.covariance), task.task_covariance, task.noise_variance, task.context)
+    if task.outputs != 1:
+        return True
+    pairs = zip(linear.moments(task), linear.moments(described), strict=True)
+    return all(np.allclose(own, known, rtol=0.0, atol=1e-9 * np.abs(own).max()) for own, known in pairs)
 
 
 def _driving(task: RegressionTask, sample: Moments | Sampled | Batch) -> Float[np.ndarray, "dim dim"]:

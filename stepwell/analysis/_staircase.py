@@ -148,9 +148,7 @@ def level_drops(
 
     **Returns:** a `Drop` for each two neighboring levels, in their order, whether it was reached or not.
 
-    **Example:**
-
-    The second drop is a thousandth of the first.
+    **Example:** the second drop is a thousandth of the first.
 
     >>> import numpy as np
     >>> import stepwell as sw
@@ -219,11 +217,16 @@ def _drop(time: np.ndarray, lowest: np.ndarray, noise: float, before: float, aft
     start, half, end = (passage(time, lowest, before - part * (before - after)) for part in (_EDGE, 0.5, 1 - _EDGE))
     place = int(np.argmax(lowest <= (before + after) / 2))
     spacing = float(time[place] - time[max(place - 1, 0)]) if np.isfinite(half) else float("nan")
-    hidden = before - after <= _NOISE_IN_A_FALL * noise
+    hidden = is_hidden(before, after, noise)
     inside = (not np.isfinite(end) or end <= time[place]) and start >= time[max(place - 1, 0)]
     coarse = inside and spacing > _RESOLVED * half
     status: Status = "not reached" if np.isnan(half) else "below resolution" if hidden or coarse else "measured"
     return Drop(half, start, end, before, after, spacing, status)
+
+
+def is_hidden(before: float, after: float, noise: float) -> bool:
+    """Whether noise could hide the fall from one level to the next."""
+    return before - after <= _NOISE_IN_A_FALL * noise
 
 
 def noise_of(loss: np.ndarray) -> float:

@@ -52,7 +52,7 @@ _RESOLUTION = 160
 
 
 def styled():
-    """A context in which figures are made: `with styled(): …`.
+    """Return a context in which figures are made: `with styled(): …`.
 
     **Returns:** the context.
 
@@ -77,7 +77,7 @@ class _ShownFigure(Figure):
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure with a canvas of its own, which `pyplot` does not know; notebooks show it.
+    """Return an empty figure with a canvas of its own, which `pyplot` does not know; notebooks show it.
 
     **Arguments:**
 

@@ -3,6 +3,7 @@
 from stepwell._util.text import scientific as scientific
 from stepwell._util.text import superscript as superscript
 
+from ._draw import set_points as set_points
 from ._style import BLACK as BLACK
 from ._style import BLUE as BLUE
 from ._style import GRAY as GRAY

@@ -28,10 +28,22 @@ VERBS = {
 }
 """Each verb is a module `_verb` with `configure(parser)` and `run(arguments) -> exit status`."""
 
+ELSEWHERE = {
+    "compare": "`stepwell train --theory` compares a run with the theory, and `stepwell.compare` in Python",
+    "run": "`stepwell train` trains an experiment, and `stepwell sweep` a study",
+    "list": "`stepwell runs ls` lists runs, and `stepwell reproduce --help` figures",
+    "plot": "`stepwell train` and `stepwell sweep --plot` draw what they compute",
+    "help": "`stepwell --help` lists the verbs",
+    "version": "write `stepwell --version`",
+}
+"""Words that are no verbs, and may be expected to be: what to write instead."""
+
 EXAMPLES = {
     "reproduce": (
         "stepwell reproduce linear/fig3 --quick --out reproduction",
         "stepwell reproduce linear/conservation --set context=60 --out changed",
+        "stepwell new figure first  # writes first.py",
+        "stepwell reproduce first.py --quick --seeds 20:25",
         "stepwell reproduce softmax --jobs 2 --against reproduction --out again",
     ),
     "explore": (
@@ -120,6 +132,8 @@ def _run(given: list[str]) -> int:
     program = verb if verb == SCRIPT else f"stepwell {verb}" if verb in VERBS else "stepwell"
     parser = Parser(prog=program, description=VERBS.get(verb, ""))
     try:
+        if verb in ELSEWHERE:
+            raise InvalidInput(f"there is no verb {verb}; {ELSEWHERE[verb]}")
         if verb not in VERBS and verb != SCRIPT:
             parser.unknown("verb", verb, VERBS)
         with interrupt.delivering_interrupts(), warnings.catch_warnings():
@@ -148,39 +162,26 @@ def _run(given: list[str]) -> int:
 
 def _with_kinds(words: list[str]) -> list[str]:
     """Load the files after `--with`, before flags are made of the kinds that they register; return the other words."""
-    rest: list[str] = []
-    files: list[str] = []
-    naming = False
-    for word in words:
-        if naming or word.startswith("--with="):
-            files.append(word if naming else word.partition("=")[2])
-            naming = False
-        elif word == "--with":
-            naming = True
-        else:
+    rest, left = [], iter(words)
+    for word in left:
+        if word != "--with" and not word.startswith("--with="):
             rest.append(word)
-    if naming:
-        raise InvalidInput("--with names no file; give a Python file that registers kinds, such as my_lab.py")
-    if files:
+            continue
+        file = next(left, None) if word == "--with" else word.partition("=")[2]
+        if file is None:
+            raise InvalidInput("--with names no file; give a Python file that registers kinds, such as my_lab.py")
         from stepwell.experiments import load_kinds
 
-        for file in files:
-            load_kinds(file)
+        load_kinds(file)
     return rest
 
 
 def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
     from stepwell import native
-    from stepwell._util.versions import commit
+    from stepwell._util.versions import commit, installed
 
-    try:
-        jax = version("jax")
-    except PackageNotFoundError:
-        jax = "missing"
-    source = commit()
-    return f"stepwell {__version__}{f' (commit {source})' if source else ''}\njax {jax}; engine: {native.engine()}"
+    source = f" (commit {commit()})" if commit() else ""
+    return f"stepwell {__version__}{source}\njax {installed('jax') or 'missing'}; engine: {native.engine()}"
 
 
 def _overview() -> str:

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from stepwell._util.parser import Parser
 from stepwell.experiments import SECTIONS, kinds
 
-_SHELLS = ("bash", "zsh", "fish", "tcsh")
-
 
 def configure(parser: Parser) -> None:
-    parser.add_argument("shell", choices=_SHELLS, help="the shell")
+    parser.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"), help="the shell")
 
 
 def run(arguments: argparse.Namespace) -> int:

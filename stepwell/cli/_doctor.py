@@ -5,14 +5,13 @@ import json
 import os
 import platform
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from stepwell import __version__
 from stepwell._util.cache import cache
 from stepwell._util.memory import available_memory
 from stepwell._util.progress import Meter
+from stepwell._util.versions import installed
 
 _PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "scipy", "xarray", "h5netcdf", "matplotlib")
 _GIB = 2**30
@@ -39,9 +38,11 @@ def _examine() -> dict[str, Any]:
             used = width is not None
             kernels.append({"name": name, "element": element, "used": used, "bytes": width, "why": state.reason})
             meter.update(len(kernels), name)
-    kept = cache()
+    kept, packages = cache(), {name: installed(name) for name in _PACKAGES}
+    files = [] if kept.folder is None else [entry for entry in os.scandir(kept.folder) if entry.is_file()]
+    content = {"files": len(files), "bytes": sum(entry.stat().st_size for entry in files)}
     return {
-        "versions": {"stepwell": __version__, "python": platform.python_version(), **_versions()},
+        "versions": {"stepwell": __version__, "python": platform.python_version(), **packages},
         "system": {
             "platform": platform.platform(),
             "processor": native.processor_name(),
@@ -50,24 +51,8 @@ def _examine() -> dict[str, Any]:
             "free_memory": available_memory(),
         },
         "kernels": kernels,
-        "cache": {"folder": kept.folder, "why": kept.reason, **_content(kept.folder)},
+        "cache": {"folder": kept.folder, "why": kept.reason, **content},
     }
-
-
-def _versions() -> dict[str, str | None]:
-    numbers: dict[str, str | None] = {}
-    for name in _PACKAGES:
-        try:
-            numbers[name] = version(name)
-        except PackageNotFoundError:
-            numbers[name] = None
-    return numbers
-
-
-def _content(folder: str | None) -> dict[str, int]:
-    """Number and size of the files in a folder."""
-    sizes = [] if folder is None else [entry.stat().st_size for entry in os.scandir(Path(folder)) if entry.is_file()]
-    return {"files": len(sizes), "bytes": sum(sizes)}
 
 
 def _lines(facts: dict[str, Any]) -> Iterator[str]:

@@ -7,9 +7,9 @@ from pathlib import Path
 from stepwell._util.errors import InvalidInput
 from stepwell._util.parser import Parser
 from stepwell._util.text import shortened
-from stepwell.experiments import Experiment, add_experiment_flags, experiment_from
+from stepwell.experiments import add_experiment_flags, experiment_from
 
-_PORT, _USUAL = 5137, "reproduction"
+_USUAL = "reproduction"
 
 
 def configure(parser: Parser) -> None:
@@ -18,9 +18,11 @@ def configure(parser: Parser) -> None:
         "train`, say which experiment it begins with. Exit status: 0 ended by Ctrl-C, 2 bad usage."
     )
     add_experiment_flags(parser)
-    parser.add_argument("--port", metavar="N", type=int, help=f"of 127.0.0.1; by default {_PORT} or the next free one")
+    parser.add_argument("--port", metavar="N", type=int, help="of 127.0.0.1; by default 5137 or the next free one")
     parser.add_argument("--no-browser", action="store_true", help="print the address, and open nothing")
-    parser.add_argument("--store", metavar="DIR", help="the store; by default $STEPWELL_STORE or stepwell-runs")
+    parser.add_argument(
+        "--store", metavar="DIR", help="the store (off: none; default: $STEPWELL_STORE or stepwell-runs)"
+    )
     parser.add_argument("--reproduction", metavar="DIR", help="folder of figures; by default reproduction, if there")
 
 
@@ -31,7 +33,12 @@ def run(arguments: argparse.Namespace) -> int:
     folder = arguments.reproduction
     if folder is not None and not Path(folder).is_dir():
         raise InvalidInput(f"there is no folder {shortened(folder)}; name one that stepwell reproduce has made")
-    experiment = _experiment(arguments)
+    experiment = None
+    if arguments.file is not None or any(name == "seed" or "." in name for name in vars(arguments)):
+        experiment = experiment_from(arguments)
+        if left_out := ", ".join(name for name in experiment.record.given if name != "spacing"):
+            print(f"stepwell explore: the page records points of its own; {left_out} left out", file=sys.stderr)
+
     from stepwell.explorer import explore
 
     explore(
@@ -43,15 +50,3 @@ def run(arguments: argparse.Namespace) -> int:
         announce=lambda address: print(f"the explorer is at {address}; Ctrl-C ends it", flush=True),
     )
     return 0
-
-
-def _experiment(arguments: argparse.Namespace) -> Experiment | None:
-    """The experiment that a file or flags describe; None where there are none."""
-    given = [name for name in vars(arguments) if name == "seed" or "." in name]
-    if arguments.file is None and not given:
-        return None
-    experiment = experiment_from(arguments)
-    left_out = [name for name in experiment.record.given if name != "spacing"]
-    if left_out:
-        print(f"stepwell explore: the page records points of its own; {', '.join(left_out)} left out", file=sys.stderr)
-    return experiment

@@ -1,30 +1,34 @@
 """Flags that several verbs share: that of the store, and those of the published script, with what to write instead."""
 
 import argparse
-import os
 from typing import TYPE_CHECKING, Any
+
+from stepwell._util.store_path import store_path
+from stepwell.experiments import Experiment
+from stepwell.experiments.published import Published
 
 if TYPE_CHECKING:
     from stepwell.store import Store
 
-RENAMED = {
-    "--epoch": "--training descent --steps",
-    "--lr": "--training descent --rate",
-    "--icl": "--task mixture --in-context",
-    "--trainset_size": "--objective moments --sequences",
-    "--testset_size": "--test-sequences",
+_RENAMED = {
+    "--epochs": "--training descent --steps",
+    "--learning_rate": "--training descent --rate",
     "--white_cov": "--spectrum white",
     "--vary_len": "--context with several lengths",
     "--seq_len": "--context, which does not count the query and is one less",
-    "--in_dim": "--dim",
-    "--out_dim": "--outputs",
     "--softmax": "--activation softmax",
     "--KQ_dim": "--rank",
-    "--head_num": "--heads",
-    "--init": "--scale",
     "--track_value": "--value-weights",
 }
-"""Flags of the published script in the words of `stepwell train`."""
+
+
+def renamed() -> dict[str, str]:
+    """Flags of the published script, and others that one may expect, in the words of `stepwell train`."""
+    usual, made = Experiment(), dict(_RENAMED)
+    for name, (section, kind, field) in Published.fields_set().items():
+        choice = "" if getattr(usual, section).kind == kind else f"--{section} {kind} "
+        made[f"--{name}"] = f"{choice}--{field.replace('_', '-')}"
+    return made
 
 
 def add_store_flag(group: Any, what: str) -> None:
@@ -38,9 +42,8 @@ def add_store_flag(group: Any, what: str) -> None:
 
 def chosen_store(arguments: argparse.Namespace) -> "Store | None":
     """The store; None where that is switched off."""
-    named = arguments.store
-    if (named or os.environ.get("STEPWELL_STORE")) == "off":  # `VARIABLE` and `OFF` of a room not imported then
+    if store_path(arguments.store) is None:  # the room of stores is not imported then
         return None
     from stepwell.store import Store
 
-    return Store(named)
+    return Store(arguments.store)

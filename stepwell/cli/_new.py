@@ -12,8 +12,8 @@ from stepwell._util.parser import Parser
 
 _RUN = {
     "model": "stepwell train --with {path} --model {name} --sequences 500 --rate 0.5 --steps 500",
-    "task": "stepwell train --with {path} --task {name} --objective population",
-    "figure": "stepwell reproduce --figure {path} --quick",
+    "task": "stepwell train --with {path} --task {name}",
+    "figure": "stepwell reproduce {path} --quick",
     "study": "stepwell sweep {path} --plot regime rate scale",
 }
 """Each kind has a file in `_templates`, and this is how what was made of it is run."""
@@ -30,7 +30,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    ending = _ending(arguments.kind)
+    ending = ".toml" if arguments.kind == "study" else ".py"
     name = arguments.name.removesuffix(ending)
     words = re.findall("[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
     stem = "_".join(words).lower()
@@ -43,7 +43,15 @@ def run(arguments: argparse.Namespace) -> int:
     if path.exists():
         raise InvalidInput(f"{path} is there already; choose another name, or remove it")
     _check_free(arguments.kind, stem)
-    write_text(path, _template(arguments.kind, stem, words))
+    text = (Path(__file__).parent / "_templates" / f"{arguments.kind}{ending}").read_text(encoding="utf-8")
+    names = {
+        f"Own{arguments.kind.capitalize()}": "".join(word[0].upper() + word[1:] for word in words),
+        f"own_{arguments.kind}": stem,
+        f"own/own-{arguments.kind}": f"own/{stem.replace('_', '-')}",
+    }
+    for given, wanted in names.items():
+        text = text.replace(given, wanted)
+    write_text(path, text)
     print(f"written: {path}\nrun it:  {_RUN[arguments.kind].format(path=path, name=stem)}")
     return 0
 
@@ -60,20 +68,3 @@ def _check_free(kind: str, stem: str) -> None:
             known = find_kind(kind, stem) is not None
     if known:
         raise InvalidInput(f"{stem} is the name of another module or {kind}; choose another, such as my_{stem}")
-
-
-def _ending(kind: str) -> str:
-    return ".toml" if kind == "study" else ".py"
-
-
-def _template(kind: str, stem: str, words: list[str]) -> str:
-    """The text of a new file, under its names."""
-    text = (Path(__file__).parent / "_templates" / f"{kind}{_ending(kind)}").read_text(encoding="utf-8")
-    names = {
-        f"Own{kind.capitalize()}": "".join(word[0].upper() + word[1:] for word in words),
-        f"own_{kind}": stem,
-        f"own/own-{kind}": f"own/{stem.replace('_', '-')}",
-    }
-    for given, wanted in names.items():
-        text = text.replace(given, wanted)
-    return text

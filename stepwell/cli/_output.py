@@ -19,11 +19,8 @@ class Stream:
         self.error: Exception | None = None
 
     def write(self, text: str) -> int:
-        if self.error is None:
-            try:
-                self._stream.write(self._writable(text))
-            except (OSError, ValueError) as error:  # ValueError: it was closed
-                self.error = error
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        self._try(self._stream.write, text.encode(encoding, errors="replace").decode(encoding))
         return len(text)
 
     def writelines(self, lines: Any) -> None:
@@ -31,15 +28,14 @@ class Stream:
             self.write(line)
 
     def flush(self) -> None:
+        self._try(self._stream.flush)
+
+    def _try(self, action: Any, *given: str) -> None:
         if self.error is None:
             try:
-                self._stream.flush()
-            except (OSError, ValueError) as error:
+                action(*given)
+            except (OSError, ValueError) as error:  # ValueError: it was closed
                 self.error = error
-
-    def _writable(self, text: str) -> str:
-        encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        return text.encode(encoding, errors="replace").decode(encoding)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -7,7 +7,7 @@ import sys
 from stepwell._util.parser import Parser
 from stepwell.experiments import add_experiment_flags, experiment_from
 
-from ._flags import RENAMED
+from ._flags import renamed
 
 
 def configure(parser: Parser) -> None:
@@ -26,21 +26,20 @@ def configure(parser: Parser) -> None:
         "when the loss is halfway down; it is exact as the initialization scale becomes small. The unit is t/τ of the\n"
         "flow τ dW/dt = -1/2 dL/dW with attention divided by N, with steps beside where there are steps.\n"
         "Several regressions: losses are sums over them, to leading order in context and dimension unless called\n"
-        "exact. The flow gives each a head of its own; with fewer heads, the best division among heads stands in its\n"
-        "place. The budget of the lower bound was found numerically. Emergence has a lower and an upper bound, for\n"
+        "exact; the Bayes risk is exact. The flow is that from the initial weights of the seed, which are balanced;\n"
+        "where tasks choose one head they share it, and it ends above the best division among heads. The budget of\n"
+        "the lower bound was found numerically. Emergence has a lower and an upper bound, for\n"
         "one effective head and for H effective heads."
     )
     add_experiment_flags(parser)
-    parser.renamed = RENAMED
+    parser.renamed = renamed()
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the prediction; return the exit status."""
     experiment = experiment_from(arguments)
-    from stepwell.experiments import remarks
-
-    for line in remarks(experiment):
+    for line in experiment.remarks():
         print(f"stepwell predict: {line}", file=sys.stderr)
     prediction = experiment.predict()
     named = {"experiment": experiment.to_dict(), "name": experiment.name}

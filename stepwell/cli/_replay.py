@@ -41,9 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
             if not arguments.json:
                 print(_line(result, width), flush=True)
     except KeyboardInterrupt:
-        print(
-            f"stepwell replay: interrupted; {len(done)} of {len(arguments.files)} files were replayed", file=sys.stderr
-        )
+        replayed = f"{len(done)} of {len(arguments.files)} files were replayed"
+        print(f"stepwell replay: interrupted; {replayed}", file=sys.stderr)
         status = 130
     if arguments.json:
         print(json.dumps(done, indent=2))

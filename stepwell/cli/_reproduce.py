@@ -29,26 +29,19 @@ _ENOUGH = 2.0
 def configure(parser: Parser) -> None:
     add_offered()
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = "\n".join(
-        [
-            f"targets: {', '.join([*PAPERS, *FIGURES])}",
-            "Exit status: 0 all claims are as expected, 1 one is not (it fails, or is known to fail and holds),",
-            "2 bad usage, 3 could not finish, 130 interrupted.",
-            "A run could not finish if files cannot be written or a figure ended in an error; what was done is kept.",
-        ]
+    parser.epilog = (
+        f"targets: {', '.join([*PAPERS, *FIGURES])}\n"
+        "Exit status: 0 all claims are as expected, 1 one is not (it fails, or is known to fail and holds),\n"
+        "2 bad usage, 3 could not finish, 130 interrupted.\n"
+        "A run could not finish if files cannot be written or a figure ended in an error; what was done is kept."
     )
     parser.add_argument(
         "targets",
         nargs="*",
         metavar="TARGET",
-        help="a paper or a figure of it, such as linear, linear/fig3 or fig14 (default: all there are)",
-    )
-    parser.add_argument(
-        "--figure",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="a figure of your own, a Python file as `stepwell new figure NAME` writes; may be repeated",
+        help="a paper or a figure of it, such as linear, linear/fig3 or fig14; or the file of a figure of your own, "
+        "such as first.py, which `stepwell new figure first` writes (default: all papers, and figures of installed "
+        "packages)",
     )
     parser.add_argument("--quick", action="store_true", help="less data and fewer steps, the same claims")
     parser.add_argument(
@@ -70,10 +63,7 @@ def configure(parser: Parser) -> None:
         "--out", metavar="DIR", default="reproduction", help="folder of the report (default: reproduction)"
     )
     parser.add_argument(
-        "--jobs",
-        type=int,
-        metavar="N",
-        help="figures run at a time, each in a process of its own (default: the cores)",
+        "--jobs", type=int, metavar="N", help="figures run at a time, each in a process of its own (default: the cores)"
     )
     parser.add_argument(
         "--against", metavar="DIR", help="compare with the report of an earlier run, and list what changed"
@@ -84,8 +74,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    own = [add_figure(path) for path in arguments.figure]
-    names = select([*arguments.targets, *own])
+    names = select([add_figure(target) if target.endswith(".py") else target for target in arguments.targets])
     changes: dict[str, Any] = dict(parsed_changes(arguments.set))
     if arguments.seeds is not None:
         if "seeds" in changes:
@@ -93,11 +82,11 @@ def run(arguments: argparse.Namespace) -> int:
         changes["seeds"] = SeedWords(arguments.seeds.split(","))
     from stepwell.figures import reproduce
 
-    options: dict[str, Any] = {"quick": arguments.quick, "out": arguments.out, "warn": _complain}
-    options["against"] = arguments.against
-    options["jobs"] = _cores() if arguments.jobs is None else arguments.jobs
+    options: dict[str, Any] = {name: getattr(arguments, name) for name in ("quick", "out", "against", "jobs", "fresh")}
     store = chosen_store(arguments)
-    options |= {"changes": changes, "fresh": arguments.fresh, "store": None if store is None else store.path}
+    options |= {"changes": changes, "warn": _complain, "store": None if store is None else store.path}
+    if options["jobs"] is None:  # the cores that this process may use
+        options["jobs"] = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if arguments.json:
         done = reproduce(names, **options, begin=lambda name, title: _freeze_imports())
         _say(json.dumps(done.document, indent=1, allow_nan=False) + "\n")
@@ -118,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         done = reproduce(names, **options, begin=begin, tell=tell, skip=skip, progress=status.show)
         status.clear()
-        _say(_summary(done.document, names) + f"report: {done.page}\n")
+        _say(_summary(done.document, names) + (f"report: {done.page}\n" if done.page is not None else ""))
     if done.interrupted:
         _complain("interrupted; the figures that were done are kept, and the same command runs the others")
         return 130
@@ -135,7 +124,9 @@ def parsed_changes(words: list[str]) -> dict[str, str]:
         name, equals, value = word.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or not name.isidentifier() or not value.strip():
-            raise InvalidInput(f"--set {shown(word)} is no setting; write NAME=VALUE, for instance --set context=60")
+            raise InvalidInput(
+                f"malformed setting --set {shown(word)}; write NAME=VALUE, for instance --set context=60"
+            )
         if name in changes:
             raise InvalidInput(f"--set has {name} twice; give it once")
         changes[name] = value.strip()
@@ -157,11 +148,6 @@ def _say(text: str) -> None:
     if (sys.stdout.encoding or "utf-8").lower().replace("-", "") != "utf8":
         text = text.replace("✓", "ok").replace("✗", "FAILS")
     print(text, end="", flush=True)
-
-
-def _cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _summary(document: dict[str, Any], names: list[str]) -> str:
@@ -192,11 +178,10 @@ def _summary(document: dict[str, Any], names: list[str]) -> str:
 
 def _text(entry: dict[str, Any], claims: list[Claim]) -> str:
     """What came of a figure: a line for it, and two for each claim."""
-    from stepwell.figures import number
+    from stepwell.figures import as_setting, expected, number
 
     if entry["error"] is not None:
         return f"{entry['name']}\n  ✗ error in {entry['name']}: {entry['error']}\n"
-    from stepwell.figures import as_setting
 
     judged = [claim for claim in claims if claim.judged(entry["changed"])]
     held = sum(claim.passed for claim in judged)
@@ -204,24 +189,19 @@ def _text(entry: dict[str, Any], claims: list[Claim]) -> str:
     if entry["changed"]:
         listed = "; ".join(f"{name} = {as_setting(value)}" for name, value in entry["changed"].items())
         lines.append(f"  settings changed: {listed}")
-    signs = {"=": "", "<=": "at most ", ">=": "at least "}
     for claim in claims:
         why = claim.why_not_judged(entry["changed"])
         if why:
             lines.append(f"  - {claim.statement}\n      not judged at these settings: {why}")
             continue
         mark = "✓" if claim.passed else "✗"
-        wanted = f"{signs[claim.relation]}{number(claim.predicted)} ± {number(claim.tolerance, 3)}"
-        if claim.relation == "<=" and claim.predicted == 0:
-            wanted = f"at most {number(claim.tolerance, 3)}"
-        counted = (
-            ""
-            if claim.count is None or claim.pass_rate is None
-            else f", {round(claim.pass_rate * claim.count)} of {claim.count} {claim.counted} hold"
-        )
+        counted = ""
+        if claim.count is not None and claim.pass_rate is not None:
+            counted = f", {round(claim.pass_rate * claim.count)} of {claim.count} {claim.counted} hold"
         lines.append(f"  {mark} {claim.statement}")
         if claim.known is not None and not claim.passed:
             lines.append(f"      known: {claim.known.reason} (docs/differences.md#{claim.known.heading})")
+        wanted = expected(claim.relation, claim.predicted, claim.tolerance)
         lines.append(f"      measured {number(claim.measured)}, predicted {wanted}{counted}")
     return "\n".join(lines) + "\n"
 
@@ -259,10 +239,7 @@ class Status:
 
 
 def _progress_text(progress: "Progress") -> str:
-    left = progress.left
-    rest = f", {_minutes(left)} left of it" if left is not None and progress.seconds + left > _ENOUGH else ""
+    left, rest = progress.left, ""
+    if left is not None and progress.seconds + left > _ENOUGH:
+        rest = f", {left:.0f} s left of it" if left < 100 else f", {left / 60:.0f} min left of it"
     return f"{progress.name}: {progress.what}, {100 * min(max(progress.part, 0.0), 1.0):.0f} %{rest}"
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -19,44 +19,53 @@ _LIMIT = 50
 _FORMATS = ("netcdf", "zarr", "parquet", "csv")
 _WIDEST = 40
 """Characters of a value that are shown in a table."""
+_READING = ("ls", "open", "export")
+"""Actions that answer without the runs of damaged shards, and say so."""
+
+
+Answer = tuple[int, Any, Iterator[str] | list[str]]
+"""Exit status, JSON document and the lines of the text."""
 
 
 def configure(parser: Parser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    def action(name: str, text: str) -> Any:
+    def action(name: str, answer: Callable[..., Answer], text: str) -> Any:
         one = actions.add_parser(name, help=text, description=text)
+        one.set_defaults(answer=answer)
         one.add_argument("--store", metavar="DIR", help="the store; by default $STEPWELL_STORE or stepwell-runs")
         one.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+        if name in _READING:
+            one.add_argument("--strict", action="store_true", help="exit with 1 if damaged shards were left out")
         return one
 
-    listed = action("ls", "list runs")
+    listed = action("ls", _list, "list runs")
     listed.add_argument("where", metavar="FILTER", nargs="*", help=_FILTER)
     listed.add_argument("--columns", metavar="NAME,…", help="the columns wanted; by default those that differ")
     listed.add_argument("--sort", metavar="NAME", help="order by a column; --sort=-NAME puts the largest first")
     listed.add_argument(
         "--limit", metavar="N", type=int, help=f"rows at the most; 0 for all (default: {_LIMIT}; with --json all)"
     )
-    shown = action("show", "show one run: configuration, scalars, what was recorded, and where")
+    shown = action("show", _show, "show one run: configuration, scalars, what was recorded, and where")
     shown.add_argument("name", metavar="NAME", help="the name of the run, or the digits that it begins with")
-    opened = action("open", "show what runs recorded as a data set, and how to open it in Python")
+    opened = action("open", _open, "show what runs recorded as a data set, and how to open it in Python")
     opened.add_argument("where", metavar="FILTER", nargs="*", help=_FILTER)
     opened.add_argument("--variables", metavar="NAME,…", help="the arrays wanted; by default all")
-    exported = action("export", "write runs in another format")
+    exported = action("export", _export, "write runs in another format")
     exported.add_argument("out", metavar="FILE", help="the file, or for zarr the folder")
     exported.add_argument("where", metavar="FILTER", nargs="*", help=_FILTER)
     exported.add_argument("--format", choices=_FORMATS, default="netcdf", help="netcdf and zarr have the arrays too")
     exported.add_argument("--variables", metavar="NAME,…", help="the arrays wanted; by default all")
-    action("verify", "compare every file with its checksum, and name what is damaged or foreign; nothing is changed")
-    merged = action("merge", "copy the runs of other stores that this one lacks")
+    text = "compare every file with its checksum, and name what is damaged or foreign; nothing is changed"
+    action("verify", _verify, text)
+    merged = action("merge", _merge, "copy the runs of other stores that this one lacks")
     merged.add_argument("others", metavar="DIR", nargs="+", help="the other stores")
-    removed = action("rm", "remove runs")
+    removed = action("rm", _remove, "remove runs")
     removed.add_argument("where", metavar="FILTER", nargs="*", help=_FILTER)
     removed.add_argument("--all", action="store_true", help="all runs; a filter is needed otherwise")
     removed.add_argument("--yes", action="store_true", help="remove them; otherwise it is only said how many there are")
-    collected = action(
-        "gc", "remove what killed processes left, shards whose runs others hold too, and figures of earlier versions"
-    )
+    text = "remove what killed processes left, shards whose runs others hold too, and figures of earlier versions"
+    collected = action("gc", _collect, text)
     collected.add_argument("--damaged", action="store_true", help="remove damaged shards too")
 
 
@@ -66,16 +75,17 @@ def run(arguments: argparse.Namespace) -> int:
     store = Store(arguments.store)
     if arguments.action != "merge" and not store.path.is_dir():
         raise InvalidInput(f"there is no store {shortened(store.path)}; name one by --store or $STEPWELL_STORE")
-    status, document, lines = _ACTIONS[arguments.action](store, arguments)
+    status, document, lines = arguments.answer(store, arguments)
+    if arguments.action in _READING:  # the store has warned of these
+        damaged = [{"file": str(path), "reason": reason} for path, reason in store.damaged().items()]
+        document = {**document, "damaged": damaged}
+        status = 1 if arguments.strict and damaged else status
     if arguments.json:
         print(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
     else:
         for line in lines:
             print(line)
     return status
-
-
-Answer = tuple[int, Any, Iterator[str] | list[str]]
 
 
 def _list(store: "Store", arguments: argparse.Namespace) -> Answer:
@@ -85,10 +95,10 @@ def _list(store: "Store", arguments: argparse.Namespace) -> Answer:
     columns = _words(arguments.columns)
     listing = store.listing(arguments.where, columns=columns, sort=arguments.sort, limit=limit or None)
     rest = listing.total - len(listing.names)
-    document = None
+    document = {"store": str(store.path), "total": listing.total, "left_out": rest}
     if arguments.json:
-        runs = _rows(listing.names, listing.columns)
-        document = {"store": str(store.path), "total": listing.total, "left_out": rest, "runs": runs}
+        rows = _rows(listing.names, listing.columns, _finite)
+        document["runs"] = [dict(zip(("name", *listing.columns), row, strict=True)) for row in rows]
 
     def lines() -> Iterator[str]:
         varying = dict(listing.columns)
@@ -97,7 +107,7 @@ def _list(store: "Store", arguments: argparse.Namespace) -> Answer:
             if same:
                 yield "in all rows: " + " ".join(f"{name}={_cell(column.value(0))}" for name, column in same.items())
             varying = {name: column for name, column in varying.items() if name not in same}
-        yield from _aligned(["name", *varying], _cells(listing.names, varying))
+        yield from _aligned(["name", *varying], _rows(listing.names, varying, _cell))
         yield f"{listing.total} runs" + (f", {rest} of them not shown (--limit 0 for all)" if rest else "")
 
     return 0, document, lines()
@@ -193,18 +203,6 @@ def _collect(store: "Store", arguments: argparse.Namespace) -> Answer:
     return 0, {"removed": removed}, [*(f"removed: {path}" for path in removed), f"{len(removed)} files removed"]
 
 
-_ACTIONS: dict[str, Callable[..., Answer]] = {
-    "ls": _list,
-    "show": _show,
-    "open": _open,
-    "export": _export,
-    "verify": _verify,
-    "merge": _merge,
-    "rm": _remove,
-    "gc": _collect,
-}
-
-
 def _words(text: str | None) -> list[str] | None:
     """Names separated by commas."""
     return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
@@ -215,10 +213,10 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _rows(names: list[str], columns: "dict[str, Column]") -> list[dict[str, Any]]:
-    """The runs as dictionaries."""
-    values = [names, *([_finite(one) for one in column.decoded().tolist()] for column in columns.values())]
-    return [dict(zip(("name", *columns), row, strict=True)) for row in zip(*values, strict=True)]
+def _rows(names: list[str], columns: "dict[str, Column]", shown: Callable[[Any], Any]) -> list[tuple[Any, ...]]:
+    """The name of each run, and its values as they are shown."""
+    values = [names, *(map(shown, column.decoded().tolist()) for column in columns.values())]
+    return list(zip(*values, strict=True))
 
 
 def _cell(value: Any) -> str:
@@ -226,12 +224,7 @@ def _cell(value: Any) -> str:
     return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
 
 
-def _cells(names: list[str], columns: "dict[str, Column]") -> list[list[str]]:
-    texts = [names, *([_cell(one) for one in column.decoded().tolist()] for column in columns.values())]
-    return [list(row) for row in zip(*texts, strict=True)]
-
-
-def _aligned(head: Sequence[str], rows: list[list[str]]) -> Iterator[str]:
+def _aligned(head: Sequence[str], rows: list[tuple[str, ...]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    for row in [list(head), *rows]:
+    for row in (head, *rows):
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

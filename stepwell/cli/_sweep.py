@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import math
 import re
 import sys
 import time
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepwell._util.errors import InvalidInput
 from stepwell._util.interrupt import exit_status
+from stepwell._util.outcomes import DONE
 from stepwell._util.parser import Parser
 from stepwell._util.text import nearest, shown
 
@@ -46,8 +46,8 @@ def configure(parser: Parser) -> None:
         "--plot",
         nargs="+",
         metavar="NAME",
-        help="draw a scalar against one or two fields: final_loss scale, regime rate scale; what else varies is "
-        "averaged, and of words the fraction of each is drawn, or the most frequent",
+        help="draw a scalar against one or two fields: final_loss scale, regime rate scale; the median over what else "
+        "varies, and of words the fraction of each, or the most frequent",
     )
     parser.add_argument("--table", metavar="FILE.csv", help="write the scalars of all runs as a table")
     parser.add_argument(
@@ -70,10 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
     job = plan_sweep(study, store, part=part, limit=arguments.limit, fresh=arguments.fresh)
     plan = job.plan()
     if arguments.dry_run:
+        job.check()
         print(json.dumps(plan._asdict()) if arguments.json else _planned(plan))
         return 0
 
-    from stepwell._util.outcomes import DONE
     from stepwell.sweeps import run_job
 
     for line in job.remarks():
@@ -84,11 +84,10 @@ def run(arguments: argparse.Namespace) -> int:
     files = _files(arguments, result, picture)
     report = _report(job.waiting, result, files, time.monotonic() - begun)
     print(json.dumps(report) if arguments.json else _summary(report))
-    if outcome == "interrupted":
-        print(f"stepwell sweep: {message}", file=sys.stderr)
-        return exit_status()
     if outcome != "finished":
         print(f"stepwell sweep: {message}", file=sys.stderr)
+    if outcome == "interrupted":
+        return exit_status()
     return 1 if arguments.strict and set(report["outcomes"]) - set(DONE) else 0
 
 
@@ -151,13 +150,9 @@ def _report(computed: int, result: "xr.Dataset", files: dict[str, str], seconds:
 
     words, counts = np.unique(result["outcome"].values, return_counts=True) if "outcome" in result else ([], [])
     return {
-        "outcome": result.attrs["outcome"],
-        "message": result.attrs["message"],
-        "runs": result.attrs["runs"],
-        "stored": result.attrs["stored"],
+        **{name: result.attrs[name] for name in ("outcome", "message", "runs", "stored", "store")},
         "outcomes": {str(word): int(count) for word, count in zip(words, counts, strict=True) if word},
         "axes": {str(name): int(size) for name, size in result.sizes.items()},
-        "store": result.attrs["store"],
         "files": files,
         "computed": computed,
         "seconds": round(seconds, 3),
@@ -174,18 +169,14 @@ def _summary(report: dict[str, Any]) -> str:
 
 
 def _planned(plan: "Plan") -> str:
-    return "\n".join(
-        [
-            f"{plan.runs} runs, of which the store has {plan.stored}; {plan.waiting} to compute",
-            f"programs: {plan.programs}, shards: {plan.shards}",
-            f"about {_seconds(plan.seconds)} on one core, and {plan.bytes / 1e6:.3g} MB on the disk",
-        ]
+    return (
+        f"{plan.runs} runs, of which the store has {plan.stored}; {plan.waiting} to compute\n"
+        f"programs: {plan.programs}, shards: {plan.shards}\n"
+        f"about {_seconds(plan.seconds)} on one core, and {plan.bytes / 1e6:.3g} MB on the disk"
     )
 
 
 def _seconds(seconds: float) -> str:
     """Two digits, in a unit that suits."""
-    for unit, length, most in (("s", 1, 99), ("min", 60, 99), ("h", 3600, math.inf)):
-        if seconds <= most * length:
-            return f"{float(f'{seconds / length:.2g}'):g} {unit}"
-    raise AssertionError
+    unit, length = ("s", 1) if seconds <= 99 else ("min", 60) if seconds <= 99 * 60 else ("h", 3600)
+    return f"{float(f'{seconds / length:.2g}'):g} {unit}"

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepwell._util.errors import InvalidInput
 from stepwell._util.interrupt import Interruptible, exit_status
+from stepwell._util.outcomes import DONE
 from stepwell._util.parser import Parser
-from stepwell.experiments import Experiment, add_experiment_flags, experiment_from, seeds_from
+from stepwell.experiments import Experiment, add_experiment_flags, experiment_from, seeds_of
 
-from ._flags import RENAMED, add_store_flag, chosen_store
+from ._flags import add_store_flag, chosen_store, renamed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from stepwell.analysis import Comparison
-    from stepwell.experiments import AbstractNames, Course, Level
+    from stepwell.experiments import Course, Prediction
     from stepwell.store import Store
 
-_FORMATS = ("png", "pdf", "svg", "gif")
+    from ._names import AnyNames
 
 
 class Job(NamedTuple):
@@ -32,7 +33,7 @@ class Job(NamedTuple):
 
     experiment: Experiment
     seeds: list[int] | None
-    names: "AbstractNames"
+    names: "AnyNames"
     program: str
 
     def say(self, line: str) -> None:
@@ -49,7 +50,7 @@ def configure(parser: Parser) -> None:
         "file that cannot be written, 128 and the number of the signal (130 for Ctrl-C)."
     )
     add_experiment_flags(parser, seeds=True)
-    parser.renamed = RENAMED
+    parser.renamed = renamed()
     output = parser.add_argument_group("output")
     output.add_argument("--show", action="store_true", help="show the plot in a window")
     add_output_flags(output)
@@ -58,16 +59,17 @@ def configure(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read the experiment, train it, write the files and print the report; return the exit status."""
     experiment = experiment_from(arguments)
-    seeds = seeds_from(arguments, experiment.seed)
-    if seeds is not None:
-        experiment = experiment.replace(seed=seeds[0])
-        seeds = seeds if len(seeds) > 1 else None
+    seeds = None
+    if "seeds" in arguments:
+        listed = seeds_of(arguments.seeds, experiment.seed)
+        experiment, seeds = experiment.replace(seed=listed[0]), listed if len(listed) > 1 else None
     if arguments.dry_run:
         return print_experiment(experiment, seeds)
-    from stepwell.experiments import Names, remarks
+
+    from ._names import Names
 
     job = Job(experiment, seeds, Names(experiment, seeds), "stepwell train")
-    for line in remarks(experiment):
+    for line in experiment.remarks():
         job.say(line)
     if experiment.record.given.get("measure"):
         job.say("measure is for sweeps; it has no effect here but on the name of the run")
@@ -76,14 +78,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def add_output_flags(group: Any) -> None:
     """Declare the flags of what a run leaves behind."""
-    absent: Any = {"default": argparse.SUPPRESS}
     group.add_argument("--out", metavar="DIR", default=".", help="folder for the files")
+    text = "of the plot; a gif shows the loss and the effective map moving (default: png)"
     group.add_argument(
-        "--format",
-        nargs="+",
-        choices=_FORMATS,
-        **absent,
-        help="of the plot; a gif shows the loss and the effective map moving (default: png)",
+        "--format", nargs="+", choices=("png", "pdf", "svg", "gif"), default=argparse.SUPPRESS, help=text
     )
     add_store_flag(group, "runs")
     group.add_argument("--fresh", action="store_true", help="train again what the store has already")
@@ -91,11 +89,14 @@ def add_output_flags(group: Any) -> None:
     group.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     group.add_argument("--theory", action="store_true", help="draw the prediction from the initial weights")
     group.add_argument("--resume", action="store_true", help="resume a previous run, or continue it to more steps")
-    group.add_argument("--dry-run", action="store_true", help="print the experiment as a TOML file, and train nothing")
+    group.add_argument(
+        "--dry-run", action="store_true", help="check the experiment, print it as a TOML file, and train nothing"
+    )
 
 
 def print_experiment(experiment: Experiment, seeds: list[int] | None) -> int:
-    """Print what `--dry-run` prints."""
+    """Print what `--dry-run` prints, if the run can be made."""
+    experiment.check(seeds)
     if seeds is not None:
         print(f"# --seeds {' '.join(map(str, seeds))}")
     print(experiment.to_toml(), end="")
@@ -108,20 +109,21 @@ def train_to_files(job: Job, arguments: argparse.Namespace) -> int:
     experiment, seeds = job.experiment, job.seeds
 
     from stepwell._util.files import writable_folder
-    from stepwell._util.outcomes import DONE
-    from stepwell.experiments import check_memory, find_previous, resume, run_name, stored_run
 
-    check_memory(experiment, len(seeds or (0,)))
+    experiment.check_memory(len(seeds or (0,)))
     folder = writable_folder(arguments.out)
 
     from stepwell.dynamics import Checkpoint
 
+    from ._names import find_previous, run_name, stored_run
     from ._training_files import write_trajectory
 
     stream = sys.stderr if arguments.json else sys.stdout
     previous = find_previous(folder, job.names, experiment, seeds) if arguments.resume else None
     stored = None if previous is None else stored_run(previous)
-    complete = stored if stored is not None and _is_complete(stored, experiment) else None
+    complete = None
+    if stored is not None and stored.attrs["outcome"] in DONE and Experiment.of(stored) == experiment:
+        complete = stored
     store = chosen_store(arguments)
     if complete is None and store is not None and not (arguments.fresh or arguments.resume):
         complete = _kept(job, store)
@@ -138,7 +140,8 @@ def train_to_files(job: Job, arguments: argparse.Namespace) -> int:
     with Interruptible(holding=True) as signals:
         run = complete
         if run is None:
-            run = resume(experiment, stored, seeds=seeds, checkpoint=checkpoint, throw=False)
+            options: Any = {"seeds": seeds, "checkpoint": checkpoint, "throw": False}
+            run = experiment.run(**options) if stored is None else experiment.resume(stored, **options)
         recorded = run.sizes[run["loss"].dims[-1]]
         if recorded == 0 and run.attrs["outcome"] == "interrupted":
             raise KeyboardInterrupt
@@ -174,7 +177,8 @@ def train_to_files(job: Job, arguments: argparse.Namespace) -> int:
 class _Theory(NamedTuple):
     """What the theory says beside a run; all but the levels if it is asked for."""
 
-    levels: "tuple[Level, ...]"
+    prediction: "Prediction"
+    asked: bool = False
     course: "Course | None" = None
     comparison: "Comparison | None" = None
 
@@ -183,50 +187,35 @@ def _write_rest(
     job: Job, arguments: argparse.Namespace, run: "xr.Dataset", place: Any, files: "dict[str, Path]"
 ) -> _Theory:
     """Write tables and plots, and note their paths in `files`; return what theory says."""
-    from stepwell.experiments import predicted_levels
-
     from ._training_files import write_animation, write_plot, write_tables
 
     files |= write_tables(place, job.names, run)
-    theory = _Theory(predicted_levels(job.experiment))
+    theory = _Theory(job.experiment.predict())
     if arguments.theory:
-        theory = _with_theory(job, run, theory)
+        theory = _with_theory(job, run, theory._replace(asked=True))
     for ending in dict.fromkeys(getattr(arguments, "format", ["png"])):
         kind = "animation" if ending == "gif" else "plot"
         kind = kind if kind not in files else ending
         if ending == "gif":
-            files[kind] = write_animation(place, run, _drawn_task(job.experiment, theory))
+            task = None if job.experiment.no_theory() else job.experiment.build_task()
+            files[kind] = write_animation(place, run, task)
         else:
-            files[kind] = write_plot(place, job.experiment, run, theory.levels, theory.course, ending)
+            files[kind] = write_plot(place, ending, job.experiment, run, theory.prediction.levels, theory.course)
     return theory
 
 
 def _with_theory(job: Job, run: "xr.Dataset", theory: _Theory) -> _Theory:
-    from stepwell.experiments import compare_run, no_comparison, predicted_course
+    from stepwell.experiments import compare_run
 
     if "time" not in run.coords:
         job.say("--theory: times are predicted for gradient descent at a constant rate, and not for other optimizers")
         return theory
-    course, reason = predicted_course(job.experiment, float(run["time"].values.ravel()[-1]))
-    if reason:
-        job.say(f"--theory: {reason}")
+    course, reason = theory.prediction.course(float(run["time"].values.ravel()[-1]))
     points = run.sizes[run["loss"].dims[-1]]
-    compared = points > 1 and not no_comparison(job.experiment)
+    compared = points > 1 and not job.experiment.no_comparison()
+    if reason and not compared:  # a comparison says it itself
+        job.say(f"--theory: {reason}")
     return theory._replace(course=course, comparison=compare_run(run) if compared else None)
-
-
-def _drawn_task(experiment: Experiment, theory: _Theory) -> Any:
-    """The task whose levels and eigenvectors an animation shows; None if there is no theory of it."""
-    from stepwell.experiments import build_task, keys_of, no_theory
-
-    return build_task(experiment, keys_of(experiment.seed)) if theory.levels and not no_theory(experiment) else None
-
-
-def _is_complete(stored: "xr.Dataset", experiment: Experiment) -> bool:
-    from stepwell._util.outcomes import DONE
-    from stepwell.experiments import experiment_of
-
-    return stored.attrs["outcome"] in DONE and experiment_of(stored) == experiment
 
 
 def _kept(job: Job, store: "Store") -> "xr.Dataset | None":
@@ -261,39 +250,31 @@ def _resuming(path: "Path", stored: "xr.Dataset | None", complete: bool, checkpo
         return f"resuming from the checkpoint {checkpoint}"
     if stored is None:
         return f"there is no {path}: starting from the beginning"
-    from stepwell.experiments import last_step
+    from ._names import last_step
 
     return f"resuming from step {last_step(stored)} of {path}"
 
 
 def _status(job: Job, run: "xr.Dataset") -> int:
     """The exit status, with a line where the run did not come to its end."""
-    from stepwell._util.outcomes import DONE
-
     outcome, message = run.attrs["outcome"], run.attrs["message"]
-    if outcome == "interrupted":
-        job.say(f"{message}; to resume it, give the same command with --resume")
-        return exit_status()
-    if outcome not in DONE:
-        job.say(message)
-        return 1
-    return 0
+    if outcome in DONE:
+        return 0
+    job.say(f"{message}; to resume it, give the same command with --resume" if outcome == "interrupted" else message)
+    return exit_status() if outcome == "interrupted" else 1
 
 
 def _report(job: Job, run: "xr.Dataset", theory: _Theory, files: "dict[str, Path]", seconds: float) -> dict[str, Any]:
     """The run as one JSON document."""
-    from stepwell.experiments import IN_CONTEXT, IN_WEIGHT
-
-    curves = {"train": "loss", "in_weight_test": IN_WEIGHT, "in_context_test": IN_CONTEXT}
+    tests = ("in_weight_test", "in_context_test")
+    curves = {"train": "loss", **{name: f"{name}_loss" for name in tests}}
     present = {name: run[curve].values.mean(axis=0) for name, curve in curves.items() if curve in run}
-    timed, course, compared = "time" in run.coords, theory.course, theory.comparison
-    several = {}
-    if job.seeds is not None:
-        several = {"seeds": job.seeds, "final_losses": [_number(loss) for loss in run["loss"].values[:, -1]]}
+    timed, compared = "time" in run.coords, theory.comparison
+    several = {"seeds": job.seeds, "final_losses": [_number(loss) for loss in run["loss"].values[:, -1]]}
     return {
         "experiment": job.experiment.to_dict(),
         "name": job.experiment.name,
-        **several,
+        **({} if job.seeds is None else several),
         "outcome": run.attrs["outcome"],
         "message": run.attrs["message"],
         "steps": int(run["step"][-1]) if "step" in run.dims else None,
@@ -301,9 +282,9 @@ def _report(job: Job, run: "xr.Dataset", theory: _Theory, files: "dict[str, Path
         "time_unit": run["time"].attrs["units"] if timed else None,
         "first_loss": {name: _number(values[0]) for name, values in present.items()},
         "final_loss": {name: _number(values[-1]) for name, values in present.items()},
-        "levels": [level.loss for level in theory.levels],
-        "learned": [level.learned for level in theory.levels],
-        "predicted_drops": None if course is None else [vars(drop) for drop in course.drops],
+        "levels": [level.loss for level in theory.prediction.levels],
+        "learned": [level.learned for level in theory.prediction.levels],
+        "predicted_drops": theory.prediction.document.get("drops") if theory.asked else None,
         "drops": None if compared is None else compared.records(),
         "remarks": [] if compared is None else list(compared.remarks),
         "files": {kind: str(path) for kind, path in files.items()},
@@ -349,7 +330,7 @@ def _show(job: Job, run: "xr.Dataset", theory: _Theory, plot: "Path | None", str
 
         figure = pyplot.figure()
         if matplotlib.get_backend().lower() != "agg":
-            draw(figure, job.experiment, run, theory.levels, theory.course)
+            draw(figure, job.experiment, run, theory.prediction.levels, theory.course)
             pyplot.show()
             return
         pyplot.close(figure)

@@ -14,18 +14,21 @@ import xarray as xr
 from stepwell._util.errors import InvalidInput
 from stepwell._util.files import keep_elsewhere, why, write_bytes
 from stepwell._util.paper_time import PAPER_UNIT, TIME_NAME
-from stepwell.experiments import IN_CONTEXT, IN_WEIGHT, VALUE_WEIGHTS, Experiment, time_scale
+from stepwell._util.text import after_the_end
+from stepwell.experiments import Experiment
 from stepwell.trajectory import to_bytes
 
 if TYPE_CHECKING:
-    from stepwell.experiments import AbstractNames, Course, Level, Place
+    from stepwell.experiments import Course, Level
+
+    from ._names import AnyNames, Place
 
 _ATTEMPTS = 3
 """How often a name is chosen anew if it was taken meanwhile."""
 _CURVES = {
     "loss": ("training", "black"),
-    IN_WEIGHT: ("in-weight test", "tab:blue"),
-    IN_CONTEXT: ("in-context test", "tab:red"),
+    "in_weight_test_loss": ("in-weight test", "tab:blue"),
+    "in_context_test_loss": ("in-context test", "tab:red"),
 }
 
 _LARGEST = 1e100
@@ -33,7 +36,7 @@ _LARGEST = 1e100
 
 
 def write_trajectory(
-    folder: Path, names: "AbstractNames", run: xr.Dataset, extended: Path | None, *, overwrite: bool
+    folder: Path, names: "AnyNames", run: xr.Dataset, extended: Path | None, *, overwrite: bool
 ) -> "tuple[Place, str]":
     """Write the trajectory of a run, whole or not at all; return where its files belong, and the line about that.
 
@@ -58,7 +61,7 @@ def write_trajectory(
         raise InvalidInput(f"cannot write to the folder {folder} ({reason}); the run {where}") from None
 
 
-def write_tables(place: "Place", names: "AbstractNames", run: xr.Dataset) -> dict[str, Path]:
+def write_tables(place: "Place", names: "AnyNames", run: xr.Dataset) -> dict[str, Path]:
     """Write losses, and value weights if there are any, as text; return the paths by what they hold."""
     written = {}
     for kind, table in names.tables(run).items():
@@ -68,22 +71,15 @@ def write_tables(place: "Place", names: "AbstractNames", run: xr.Dataset) -> dic
     return written
 
 
-def write_plot(
-    place: "Place",
-    experiment: Experiment,
-    run: xr.Dataset,
-    levels: "tuple[Level, ...]",
-    course: "Course | None",
-    ending: str = "png",
-) -> Path:
-    """Draw the run and write the plot, as png, pdf or svg."""
+def write_plot(place: "Place", ending: str, *drawn: Any) -> Path:
+    """Write what `draw` draws, as png, pdf or svg."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure, content = Figure(), io.BytesIO()
     FigureCanvasAgg(figure)
-    draw(figure, experiment, run, levels, course)
+    draw(figure, *drawn)
     # Without the date, the same run gives the same file.
     dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(ending)
     with rc_context({"svg.hashsalt": "stepwell"}):
@@ -111,30 +107,47 @@ def _write(place: "Place", path: Path, data: bytes) -> Path:
 def draw(
     figure: Any, experiment: Experiment, run: xr.Dataset, levels: "tuple[Level, ...]", course: "Course | None"
 ) -> None:
-    """Draw a run into an empty figure: its losses by step or time, what the theory says, value weights if any."""
-    tracked = VALUE_WEIGHTS in run
-    figure.set_size_inches(7.0, 6.4 if tracked else 4.2)
+    """Draw a run into an empty figure: its losses by step or time, what the theory says, value weights if any.
+
+    Of several seeds the first is drawn bold, and what the theory says is of it.
+    """
+    from stepwell.analysis.style import set_points
+
+    tracked = "value_weight" in run
     axes = figure.subplots(2 if tracked else 1, 1, sharex=True, squeeze=False)[:, 0]
-    # Fixed margins: a layout engine takes as long as all the rest of the drawing.
-    figure.subplots_adjust(
-        left=0.11, right=0.88, top=0.89 if tracked else 0.83, bottom=0.08 if tracked else 0.12, hspace=0.1
-    )
     loss, points, unit = axes[0], run[run["loss"].dims[-1]].values, _time_of_a_step(experiment, run)
-    for other in run["loss"].values[1:]:
-        loss.plot(points, _drawable(other), color="gray", lw=0.8, alpha=0.5, zorder=2.5)
+    others = run.sizes["run"] - 1
+    first = f", seed {experiment.seed}" if others else ""
+    for number, other in enumerate(run["loss"].values[1:]):
+        label = None if number else f"training, {others} other seed{'s' if others > 1 else ''}"
+        loss.plot(points, _drawable(other), color="gray", lw=0.8, alpha=0.5, label=label, zorder=2.5)
     for name, (label, color) in _CURVES.items():
         if name in run:
-            loss.plot(points, _drawable(run[name].values[0]), color=color, lw=2, label=label, zorder=3)
+            loss.plot(points, _drawable(run[name].values[0]), color=color, lw=2, label=f"{label}{first}", zorder=3)
     if course is not None and unit:
         times, values = _drawable(course.times / unit), _drawable(course.loss)
-        loss.plot(times, values, color="tab:orange", lw=1.5, ls="-.", label=course.label, zorder=4)
+        late = after_the_end([time for drop in course.drops if (time := drop.time / unit) > points[-1]])
+        label = f"{course.label}{first}{late}"
+        loss.plot(times, values, color="tab:orange", lw=1.5, ls="-.", label=label, zorder=4)
+        for drop in (drop for drop in course.drops if drop.time / unit <= points[-1]):
+            halfway = np.interp(np.multiply(drop.time, (1 - 1e-9, 1 + 1e-9)), course.times, course.loss).mean()
+            ends = [(drop.time + off) / unit for off in (-drop.uncertainty, drop.uncertainty)]
+            loss.plot(ends, [halfway] * 2, color="tab:orange", lw=1.2, marker="|", markersize=6, zorder=4)
     top = _top(run, levels)
-    _draw_levels(loss, levels, top)
+    _draw_levels(loss, levels, top, first)
     loss.set_ylim(0.0, top)
     loss.set_xlim(0, float(points[-1]) or 1.0)
+    if course is not None and unit:
+        set_points(loss, run, log=True)  # times of drops grow geometrically
     loss.set_ylabel("loss (mean squared error)")
     loss.set_title(title(experiment), fontsize=10)
-    loss.legend(fontsize=8, loc="upper right", edgecolor="none", framealpha=0.9).set_zorder(5)
+    handles, labels = loss.get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=8, loc="lower center", frameon=False)  # a curve may be anywhere in the axes
+    # Fixed margins, in inches: a layout engine takes as long as all the rest of the drawing.
+    above, panels, below = 0.7, 5.2 if tracked else 3.0, 0.6 + 0.17 * len(labels)
+    height = above + panels + below
+    figure.set_size_inches(7.0, height)
+    figure.subplots_adjust(left=0.11, right=0.88, top=1 - above / height, bottom=below / height, hspace=0.1)
     if "step" in run.dims and 1 / _LARGEST < unit < _LARGEST:
         other = loss.secondary_xaxis("top", functions=(lambda step: step * unit, lambda time: time / unit))
         other.set_xlabel(_time_label(experiment))
@@ -177,36 +190,27 @@ def _time_of_a_step(experiment: Experiment, run: xr.Dataset) -> float:
         return 1.0
     if "time" not in run.coords:
         return 0.0
-    return float(time_scale(experiment.task, experiment.model).of_steps(1.0, experiment.training["rate"]))
+    return float(experiment.time_scale.of_steps(1.0, experiment.training["rate"]))
 
 
 def _time_label(experiment: Experiment) -> str:
-    papers = time_scale(experiment.task, experiment.model).unit == PAPER_UNIT
+    papers = experiment.time_scale.unit == PAPER_UNIT
     return f"flow time {TIME_NAME}" + (" (attention divided by N)" if papers else "")
 
 
-def _draw_levels(axes: Any, levels: "tuple[Level, ...]", top: float) -> None:
-    lowest = np.inf
-    for place, level in enumerate(levels):
-        axes.axhline(level.loss, color="gray", lw=0.8, ls="--", label=None if place else "theory: levels", zorder=2)
-        # A label that would run into the last one is left out.
-        if lowest - level.loss > 0.05 * top:
-            lowest = level.loss
-            axes.annotate(
-                rf"$L_{{{level.learned}}}$ = {level.loss:.3g}",
-                (1.0, level.loss),
-                xycoords=("axes fraction", "data"),
-                xytext=(4, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=7,
-                color="dimgray",
-                annotation_clip=False,
-            )
+def _draw_levels(axes: Any, levels: "tuple[Level, ...]", top: float, first: str) -> None:
+    lowest, label = np.inf, f"theory: levels{first}"
+    where: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "annotation_clip": False}
+    for level in levels:
+        axes.axhline(level.loss, color="gray", lw=0.8, ls="--", label=label, zorder=2)
+        label = None
+        if lowest - level.loss > 0.05 * top:  # a label that would run into the last one is left out
+            lowest, text = level.loss, rf"$L_{{{level.learned}}}$ = {level.loss:.3g}"
+            axes.annotate(text, (1.0, lowest), xytext=(4, 0), va="center", fontsize=7, color="dimgray", **where)
 
 
 def _draw_tracked(axes: Any, run: xr.Dataset, points: np.ndarray) -> None:
-    values = run[VALUE_WEIGHTS].values[0]
+    values = run["value_weight"].values[0]
     for head in range(values.shape[1]):
         axes.plot(points, _drawable(values[:, head]), lw=1.2, label=f"head {head + 1}" if head < 10 else None)
     axes.axhline(0.0, color="gray", lw=0.6)
@@ -216,12 +220,11 @@ def _draw_tracked(axes: Any, run: xr.Dataset, points: np.ndarray) -> None:
 
 def _top(run: xr.Dataset, levels: "tuple[Level, ...]") -> float:
     """The upper end of the loss axis. A run that diverged is shown up to three times its first loss."""
-    curves = [_drawable(run[name].values[0]) for name in _CURVES if name in run]
-    first = max(_highest(curve[:1]) for curve in curves)
-    highest = max(_highest(curve) for curve in curves)
+    curves = np.array([_drawable(run[name].values[0]) for name in _CURVES if name in run])
+    top = _highest(curves)
     if run.attrs["outcome"] == "diverged":
-        highest = min(highest, 3 * first)
-    top = max(highest, _highest(_drawable(np.array([level.loss for level in levels[:1]]))))
+        top = min(top, 3 * _highest(curves[:, :1]))
+    top = max(top, _highest(_drawable(np.array([level.loss for level in levels[:1]]))))
     return 1.15 * top if top > 1 / _LARGEST else 1.0
 
 

@@ -14,12 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from stepwell import native
 from stepwell._util.cache import folder_name
 from stepwell._util.errors import AnotherRun, InvalidInput
 from stepwell._util.files import write_bytes
-from stepwell._util.versions import versions
+from stepwell._util.versions import NUMERICS, versions
 
 from ._checkpoint_format import Contents, owner, pack, unpack
+from ._ensemble import is_key
 from ._fingerprint import fingerprint
 
 _EVERY = 30.0
@@ -122,7 +124,8 @@ class Saves:
         begun = time.monotonic()
         try:
             current = state()
-            takes = self._took + max(0, _size(current) - self._bytes) / _SPEED
+            size = sum(leaf.nbytes for leaf in jax.tree.leaves(current) if isinstance(leaf, np.ndarray))
+            takes = self._took + max(0, size - self._bytes) / _SPEED
             self._next = self._last + max(_EVERY, _SHARE * takes)
             if wait and begun < self._next:
                 return
@@ -142,23 +145,18 @@ class Saves:
         self._next = self._last + max(_EVERY, _SHARE * self._took)
 
 
-def _size(state: Any) -> int:
-    """Bytes of the arrays."""
-    return sum(leaf.nbytes for leaf in jax.tree.leaves(state) if isinstance(leaf, np.ndarray))
-
-
 class _Run(NamedTuple):
-    """What determines a run: a digest of each argument by name, and those that are short as texts."""
+    """What determines a run: a digest of each argument by name, those that are short as texts, and beside the arguments
+    what the last digits depend on."""
 
     digests: dict[str, str]
     texts: dict[str, str]
     machine: dict[str, str]
-    """What the last digits depend on beside the arguments."""
 
     @classmethod
     def of(cls, arguments: dict[str, Any]) -> "_Run":
         libraries = {f"version of {name}": number for name, number in versions().items() if name != "xarray"}
-        arguments = {**arguments, **libraries}
+        arguments = {**arguments, **libraries, "version of the numerics": NUMERICS}
         texts = {name: str(value) for name, value in arguments.items() if isinstance(value, int | float | str)}
         return cls(
             digests={name: fingerprint(value) for name, value in arguments.items()},
@@ -221,7 +219,7 @@ def _machine() -> dict[str, str]:
     variables = ("XLA_FLAGS", "STEPWELL_NATIVE", "STEPWELL_NATIVE_WITHOUT")
     return {
         "processor": folder_name(),
-        "number of cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
+        "number of cores": str(native.cores()),
         "set of devices": f"{jax.local_device_count()} {jax.default_backend()}",
         "jax_disable_most_optimizations": str(jax.config.read("jax_disable_most_optimizations")),
         **{name: os.environ.get(name, "") for name in variables},
@@ -231,7 +229,7 @@ def _machine() -> dict[str, str]:
 def arrays_of(tree: Any) -> list[np.ndarray]:
     """The arrays of a state, in order; of random keys their words."""
     leaves = jax.tree.leaves(eqx.filter(tree, _is_array))
-    return [np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf) for leaf in leaves]
+    return [np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf) for leaf in leaves]
 
 
 def with_arrays(tree: Any, arrays: list[np.ndarray]) -> Any:
@@ -239,7 +237,7 @@ def with_arrays(tree: Any, arrays: list[np.ndarray]) -> Any:
     own, rest = eqx.partition(tree, _is_array)
     leaves, structure = jax.tree.flatten(own)
     made = [
-        jax.random.wrap_key_data(jnp.asarray(new), impl=jax.random.key_impl(old)) if _is_key(old) else new
+        jax.random.wrap_key_data(jnp.asarray(new), impl=jax.random.key_impl(old)) if is_key(old) else new
         for old, new in zip(leaves, arrays, strict=True)
     ]
     if any((old.shape, old.dtype) != (new.shape, new.dtype) for old, new in zip(leaves, made, strict=True)):
@@ -249,7 +247,3 @@ def with_arrays(tree: Any, arrays: list[np.ndarray]) -> Any:
 
 def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array | np.ndarray)
-
-
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)

@@ -18,7 +18,7 @@ import numpy as np
 from stepwell._util.errors import InvalidInput
 from stepwell._util.memory import require_memory
 
-_MAGIC = b"stepwell-check2\n"
+_MAGIC = b"stepwell-check3\n"
 _DIGEST = hashlib.sha256().digest_size
 _LENGTH = struct.Struct("<Q")
 _ARRAY = 1
@@ -26,14 +26,12 @@ _ARRAY = 1
 
 
 class Contents(NamedTuple):
-    """What a file holds."""
+    """The digest of the run that a file belongs to, plain values that describe it, and its state: dictionaries with
+    texts for keys and lists, of arrays, numbers, texts and None."""
 
     run: bytes
-    """The digest of the run it belongs to."""
     about: Any
-    """Plain values that describe the run."""
     state: Any
-    """Dictionaries with texts for keys and lists, of arrays, numbers, texts and None."""
 
 
 def pack(contents: Contents) -> bytes:

@@ -119,11 +119,7 @@ def time_factor(given: Normalization, wanted: Normalization, *, length: int, fac
 
     **Arguments:**
 
-    - `given`: what attention is divided by now: "1/N" (the context length), "none" or "1/tokens" (N + 1).
-    - `wanted`: what it is to be divided by, one of the same three.
-    - `length`: the context length N.
-    - `factors`: the number of weights whose product makes a prediction: 2 for merged attention, 3 for separate
-      (`model.factors`).
+    - `given`, `wanted`, `length`, `factors`: as in `weight_factor`.
 
     **Returns:** $f^2$, the square of `weight_factor`.
 
@@ -163,7 +159,7 @@ def renormalized(model: Attention, normalization: Normalization, *, length: int)
     """
     if not is_attention(model):
         raise InvalidInput(
-            f"{type(model).__name__} is not known to answer by the formula of attention; build it with the "
+            f"{type(model).__name__} is not known to predict by the formula of attention; build it with the "
             "normalization wanted, or declare its form in the class (declared_form)"
         )
     if model.activation == "softmax":

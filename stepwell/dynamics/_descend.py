@@ -3,6 +3,7 @@
 import contextlib
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from stepwell._util.arguments import checked
@@ -13,7 +14,7 @@ from stepwell.objectives import AbstractObjective
 
 from ._checkpoint import CheckpointPath
 from ._devices import for_devices, placed
-from ._ensemble import Ensemble, as_ensemble, map_members, may_be_stacked
+from ._ensemble import Ensemble, as_ensemble, flatten, map_members, may_be_stacked
 from ._host import TrainOptions, train
 from ._loop import Fixed, Transformation
 from ._record import Record
@@ -91,15 +92,7 @@ def descend(
     together = isinstance(followed, Ensemble)
     source = placed(Ensemble(Fixed(followed.stacked), followed.size) if together else Fixed(followed))
     options = TrainOptions(
-        rate=rate,
-        steps=steps,
-        optimizer=optimizer,
-        record=record or Record(),
-        first_step=first_step,
-        progress=progress,
-        configuration=configuration,
-        checkpoint=checkpoint,
-        advice=advice,
+        rate, steps, optimizer, record or Record(), first_step, progress, configuration, checkpoint, advice
     )
     return return_or_raise(train(model, source, options, {"dynamics": "descend", "objective": objective}), throw)
 
@@ -116,7 +109,7 @@ def check_fit(model: AbstractModel | Ensemble, objective: AbstractObjective | En
         try:
             objective.check(model)  # pyright: ignore
         except (InvalidInput, TypeError, ValueError) as error:
-            if not may_be_stacked(model):
+            if not may_be_stacked(model) or not np.isfinite(flatten(model)).all():
                 raise
             raise InvalidInput(
                 f"{error}; if this is a stack of models, as eqx.filter_vmap makes it, give Ensemble(model)"

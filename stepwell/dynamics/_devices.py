@@ -16,14 +16,14 @@ from stepwell.objectives import AbstractObjective, Sampled
 from stepwell.tasks import Batch, FeatureBatch
 
 from ._ensemble import Ensemble
-from .fast import multi_step_form
+from .fast import AbstractForm, multi_step_form
 
 Tree = TypeVar("Tree")
 
 _AXIS = "sequences"
 
 
-class Divided(AbstractObjective):
+class Divided(AbstractForm):
     r"""What `Sampled` computes, $L = s\, L_\text{even} + (1 - s)\, L_\text{rest}$, with `even` on all devices.
 
     `even` has as many sequences as divide by the number of devices, the fraction s of them; each device has its part,
@@ -48,12 +48,6 @@ class Divided(AbstractObjective):
     def __call__(self, model: AbstractModel) -> Loss:
         even = self.fractions[0] * self.even(model)
         return even if self.rest is None else even + self.fractions[1] * self.rest(model)
-
-    def check(self, model: AbstractModel) -> None:
-        """Nothing to check: it is made of an objective that was checked."""
-
-    def floor(self, model: AbstractModel) -> float | None:
-        return None
 
 
 def divides(size: int) -> bool:

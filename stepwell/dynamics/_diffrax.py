@@ -10,14 +10,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell._util.errors import InvalidInput
-from stepwell._util.interrupt import Interruptible, interrupted
-from stepwell._util.progress import Meter
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 
 from ._checkpoint import arrays_of, with_arrays
 from ._field import Field, over_runs
-from ._plan import MOST_STEPS, AbstractFlowSolver, Plan, Solution
+from ._plan import MOST_STEPS, AbstractFlowSolver, Goals, Plan, Reached, Solution, follow
 from .fast import gradient_form
 
 _STEPS = 64
@@ -74,7 +72,7 @@ class Diffrax(AbstractFlowSolver):
         return isinstance(self.solver, diffrax.AbstractERK)
 
     def form(self, objective: AbstractObjective, model: AbstractModel) -> AbstractObjective:
-        """Implicit solvers differentiate the gradient itself, which may be possible in the plain form only."""
+        """Return the plain form of the loss: implicit solvers differentiate the gradient itself."""
         return gradient_form(objective, model) if self._explicit else objective
 
     def numbers_held(self, weights: int, plan: Plan) -> int:
@@ -84,53 +82,34 @@ class Diffrax(AbstractFlowSolver):
         """Integrate every run, each in steps of its own, to a time or until an event: its loss is at its target.
 
         Where the end is open, so are the save times: then the dense output of all steps is kept, and read off at the
-        end. Runs that converge before the last one go on to its time: all have the same save times.
+        end.
         """
         runs, start = initial.shape[0], np.asarray(initial)
-        state = _State(np.zeros(runs), start, np.full(runs, _FIRST))
-        ends = np.full(runs, plan.patience if plan.until is None else plan.until)
-        targets, arrived = plan.targets, np.zeros(runs, bool)
-        times = None if plan.until is None or plan.record.spacing == "steps" else plan.times(plan.until)
-        path = _Path(start, times)
-        outcome, message, work = "", "", 0
+        state, loss, work = _State(np.zeros(runs), start, np.full(runs, _FIRST)), np.full(runs, np.inf), 0
+        goals = Goals(plan, runs)
+        path = _Path(start, None if plan.until is None or plan.record.spacing == "steps" else plan.times(plan.until))
+        tolerances = jnp.asarray([plan.rtol, plan.atol])  # an array, or each would be compiled anew
         if plan.checkpoint.state is not None:
-            now, work = plan.checkpoint.state["now"], plan.checkpoint.state["work"]
-            state, ends, targets, arrived = with_arrays((state, ends, targets, arrived), now)
-            path.restore(plan.checkpoint.state["path"])
+            before = plan.checkpoint.state
+            work, path.weights, path.segments = before["work"], *before["path"]
+            state, loss, goals.ends, goals.targets = with_arrays((state, loss, *goals), before["now"])
 
         def saved() -> dict[str, Any]:
-            return {"now": arrays_of((state, ends, targets, arrived)), "work": work, "path": path.saved()}
+            return {"now": arrays_of((state, loss, *goals)), "work": work, "path": [path.weights, path.segments]}
 
-        with Meter("flow", 1.0, shown=plan.progress) as meter, Interruptible() as ctrl_c:
-            while True:
-                moved, ahead = _advance(fields, state, ends, targets, arrived, _tolerances(plan), self.solver)
-                before, state = state, _State(*(np.asarray(part) for part in moved))
-                path.add(before.time, state.time, ahead.dense)
-                loss, work = np.asarray(ahead.loss), work + int(np.sum(ahead.steps))
-                end = float(state.time.max())
-                if np.any(ahead.failed):
-                    outcome = "solver failed"
-                    message = f"no step from {plan.said(state.time.min(), 4)} on is accurate; try another rtol or atol"
-                    break
-                arrived = state.time >= ends
-                arrived |= False if targets is None else loss <= targets
-                if np.all(arrived) and np.all(state.time == end):
-                    outcome, message = plan.verdict(loss, end)
-                    break
-                if work > MOST_STEPS * runs:
-                    outcome, message = plan.exhausted(work // runs, float(state.time.min()))
-                    break
-                if np.all(arrived):
-                    ends, targets = np.full(runs, end), np.full(runs, -np.inf)
-                    arrived = state.time >= ends
-                elif ctrl_c.pressed:
-                    time = float(state.time.min())
-                    outcome, message = "interrupted", f"{interrupted()} at {plan.said(time)}; what came before is kept"
-                    plan.checkpoint.save(saved)
-                    break
-                plan.checkpoint.save_if_due(saved)
-                slowest = float(loss.max()), float(state.time.min())
-                meter.update(plan.done(*slowest), plan.note(*slowest))
+        def arrived() -> Any:
+            return (state.time >= goals.ends) | (loss <= goals.targets)
+
+        def advance() -> Reached:
+            nonlocal state, loss, work
+            targets, begun = None if plan.targets is None else goals.targets, state.time
+            moved, ahead = _advance(fields, state, goals.ends, targets, arrived(), tolerances, self.solver)
+            state, loss = _State(*(np.asarray(part) for part in moved)), np.asarray(ahead.loss)
+            path.add(begun, state.time, ahead.dense)
+            work += int(np.sum(ahead.steps))
+            return Reached(state.time, loss, arrived(), np.asarray(ahead.failed), work // runs)
+
+        outcome, message = follow(plan, goals, advance, saved, MOST_STEPS)
         times, weights = path.upto(float(state.time.min()), plan)
         return Solution(times, weights, outcome, message, {"steps": work})
 
@@ -145,7 +124,7 @@ class _State(NamedTuple):
 
 
 class _Ahead(NamedTuple):
-    """What a segment of a run to convergence returned beside its new state."""
+    """What a segment of a run returned beside its new state."""
 
     loss: Any
     steps: Any
@@ -153,11 +132,6 @@ class _Ahead(NamedTuple):
     failed: Any
     dense: Any
     """The path, as Diffrax's `DenseInterpolation`."""
-
-
-def _tolerances(plan: Plan) -> Float[Array, "2"]:
-    """Relative and absolute; an array, or each would be compiled anew."""
-    return jnp.asarray([plan.rtol, plan.atol])
 
 
 @eqx.filter_jit
@@ -209,40 +183,34 @@ class _Path:
     def __init__(self, start: Float[np.ndarray, "run weights"], times: Float[np.ndarray, " time"] | None):
         self._start = start
         self._times = times
-        self._segments: list[tuple[np.ndarray, np.ndarray, list[np.ndarray]]] = []
-        """Starts, ends and the arrays of the dense output."""
         self._dense: Any = None
         """A dense output, for all that is the same in every segment."""
-        self._weights = None if times is None else np.repeat(start[:, None], times.size, axis=1)
+        self.segments: list[tuple[np.ndarray, np.ndarray, list[np.ndarray]]] = []
+        """Starts, ends and the arrays of the dense output, where times are not known."""
+        self.weights = None if times is None else np.repeat(start[:, None], times.size, axis=1)
 
     def add(self, start: Float[np.ndarray, " run"], end: Float[np.ndarray, " run"], dense: Any) -> None:
-        if self._times is None or self._weights is None:
-            self._segments.append((start, end, arrays_of(dense)))
+        if self._times is None:
+            self.segments.append((start, end, arrays_of(dense)))
             self._dense = dense
         else:
-            self._weights = _read(self._weights, self._times, start, end, dense)
+            self.weights = _read(self.weights, self._times, start, end, dense)
 
     def upto(self, end: float, plan: Plan) -> tuple[Float[np.ndarray, " time"], Float[np.ndarray, "run time weights"]]:
         """The save times of a run that came to this time, and the weights there."""
-        if self._times is not None and self._weights is not None:
+        if self._times is not None and self.weights is not None:
             kept = self._times <= end
-            return self._times[kept], self._weights[:, kept]
-        steps = [np.ravel(with_arrays(self._dense, arrays).ts) for _, _, arrays in self._segments]
+            return self._times[kept], self.weights[:, kept]
+        steps = [np.ravel(with_arrays(self._dense, arrays).ts) for _, _, arrays in self.segments]
         times = plan.times(end, np.concatenate(steps) if steps else None)
         weights = np.repeat(self._start[:, None], times.size, axis=1)
-        for start, last, arrays in self._segments:
+        for start, last, arrays in self.segments:
             weights = _read(weights, times, start, last, with_arrays(self._dense, arrays))
         return times, weights
 
-    def saved(self) -> dict[str, Any]:
-        return {"weights": self._weights, "segments": self._segments}
-
-    def restore(self, saved: dict[str, Any]) -> None:
-        self._weights, self._segments = saved["weights"], saved["segments"]
-
 
 def _read(
-    weights: Float[np.ndarray, "run time weights"],
+    weights: Any,
     times: Float[np.ndarray, " time"],
     start: Float[np.ndarray, " run"],
     end: Float[np.ndarray, " run"],

@@ -27,7 +27,7 @@ _NOISE = 10.0
 
 
 def stable_rate(loop: TrainLoop, initial: Array, run: int, step: int) -> str:
-    """Halve the rate until a run from the same start stays stable for four times the flow time of the divergence."""
+    """Halve the rate until a run from these weights stays stable for four times the flow time of the divergence."""
     rule = loop.rule.member(run) if isinstance(loop.rule, Ensemble) else loop.rule
     if not isinstance(rule, ConstantRate):
         return "lower the optimizer's learning rate"
@@ -52,7 +52,7 @@ def stable_rate(loop: TrainLoop, initial: Array, run: int, step: int) -> str:
                 wanted = 4 * (step + 50) * 2 ** min(halving, _HALVINGS_LONGER)
                 taken = stable(halving, wanted)
                 if taken is not None and taken >= wanted:
-                    return f"a rate of {rate(halving):.3g} stayed stable for {taken} steps from the same start"
+                    return f"a rate of {rate(halving):.3g} stayed stable for {taken} steps from the same weights"
                 if taken is not None:
                     return (
                         f"lower the rate: {rate(halving):.3g} was stable for the {taken} steps that there was time "
@@ -60,10 +60,7 @@ def stable_rate(loop: TrainLoop, initial: Array, run: int, step: int) -> str:
                     )
     except KeyboardInterrupt:
         return "lower the rate (the search for a stable one was interrupted)"
-    return (
-        f"no rate down to {rate(halvings):.3g} is stable from this start; make the initial weights smaller, or the "
-        "inputs"
-    )
+    return f"no rate down to {rate(halvings):.3g} is stable here; make the initial weights smaller, or the inputs"
 
 
 def _stable_steps(trial: TrainLoop, weights: Array, wanted: int, deadline: float, ctrl_c: Interruptible) -> int | None:

@@ -12,31 +12,39 @@ from stepwell._util.process import quick_jit
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 
+from ._balance import Tied
 from ._ensemble import Ensemble, map_members, skeleton_of, unflatten
 
 
 class Field(eqx.Module):
-    r"""$F(W) = -\tfrac12\, \partial L/\partial W$ of one run, on the vector of its weights."""
+    r"""$F(W) = -\tfrac12\, \partial L/\partial W$ of one run, on its state: its weights, or what `tie` makes."""
 
     objective: AbstractObjective
     skeleton: AbstractModel
     has_hessian: bool = eqx.field(static=True, default=True)
     """Whether the objective can be differentiated twice."""
+    tied: Tied | None = None
+    """Which weights are balanced; None where the state is the weights."""
 
-    def loss(self, weights: Float[Array, " weights"]) -> Array:
-        return self.objective(unflatten(weights, self.skeleton))
+    def loss(self, state: Float[Array, " state"]) -> Array:
+        return self._loss(state if self.tied is None else self.tied.weights(state))
 
-    def __call__(self, weights: Float[Array, " weights"]) -> Float[Array, " weights"]:
-        return -0.5 * jax.grad(self.loss)(weights)
+    def __call__(self, state: Float[Array, " state"]) -> Float[Array, " state"]:
+        if self.tied is None:
+            return -0.5 * jax.grad(self._loss)(state)
+        return self.tied.velocity(-0.5 * jax.grad(self._loss)(self.tied.weights(state)))
 
-    def jacobian(self, weights: Float[Array, " weights"]) -> Float[Array, "weights weights"]:
-        r"""$-\tfrac12$ of the Hessian; without second gradients by differences, as good as half of the digits."""
+    def jacobian(self, state: Float[Array, " state"]) -> Float[Array, "state state"]:
+        """The derivatives of the field; without second gradients by differences, as good as half of the digits."""
         if self.has_hessian:
-            return -0.5 * jax.hessian(self.loss)(weights)
+            return jax.jacfwd(self)(state)
         kinds = [leaf.dtype for leaf in jax.tree.leaves(self.objective) if eqx.is_inexact_array(leaf)]
         kinds += [leaf.dtype for leaf in jax.tree.leaves(self.skeleton) if isinstance(leaf, jax.ShapeDtypeStruct)]
-        steps = max(float(jnp.finfo(kind).eps) for kind in kinds) ** 0.5 * (1 + jnp.abs(weights))
-        return (jax.vmap(self)(weights + jnp.diag(steps)) - self(weights)).T / steps
+        steps = max(float(jnp.finfo(kind).eps) for kind in kinds) ** 0.5 * (1 + jnp.abs(state))
+        return (jax.vmap(self)(state + jnp.diag(steps)) - self(state)).T / steps
+
+    def _loss(self, weights: Float[Array, " weights"]) -> Array:
+        return self.objective(unflatten(weights, self.skeleton))
 
 
 def make_fields(

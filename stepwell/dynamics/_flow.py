@@ -21,6 +21,7 @@ from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective, AbstractQuadraticObjective
 from stepwell.trajectory import build
 
+from ._balance import tie
 from ._checkpoint import CheckpointPath, open_saves
 from ._descend import check_fit
 from ._diffrax import Diffrax
@@ -57,10 +58,8 @@ def choose_solver(
 
 
 def _named(name: str) -> AbstractFlowSolver:
-    if name == "rodas5p":
-        return Rodas5P()
-    if name == "lsoda":
-        return LSODA()
+    if name in ("rodas5p", "lsoda"):
+        return Rodas5P() if name == "rodas5p" else LSODA()
     import diffrax
 
     return Diffrax({"kvaerno5": diffrax.Kvaerno5, "tsit5": diffrax.Tsit5}[name]())
@@ -111,15 +110,22 @@ def flow(
     systems of D² equations; elsewhere lsoda compiles in half the time of rodas5p: good for one run. Over softmax
     sequences lsoda and explicit solvers take the native pass, and lsoda makes its Hessian of differences of that.
 
+    Of `SpectralAttention` the flow conserves the differences of squares of key and query, and of value and output, in
+    every entry. Entries whose two factors are balanced, equal in size, are followed as the logarithm of their product:
+    they stay balanced, and keep their sign, whatever the error of the solver, and tolerances are those of the
+    logarithm. All members of an ensemble must be balanced in the same entries. Others are followed as they are: an
+    imbalance, however small, grows where a head has no task, and such a run ends at a lower loss.
+
     **Arguments:**
 
     - `model`: the model at its initial weights; or an `Ensemble` of models, which are trained side by side, or a model
       stacked by `eqx.filter_vmap`, whose class says how many axes its weights have.
     - `objective`: the loss; one for all runs, or an `Ensemble` with one for each.
     - `until`: a time, or "converged": until the loss has closed all but the fraction `gap` of its distance to the
-      lowest loss the model can reach (`objective.floor`), from the start or from zero weights, whichever is lower; and
-      exceeds it by no more than a thousandth of it and of the last drop (`objective.last_drop`), as far as rounding
-      lets them be seen. A small gradient is no sign of convergence: plateaus have one too.
+      lowest loss the model can reach (`objective.floor`), from the initial loss or from that of zero
+      weights, whichever is lower; and exceeds it by no more than a thousandth of it and of the last drop
+      (`objective.last_drop`), as far as rounding lets them be seen. A small gradient is no sign of convergence:
+      plateaus have one too.
     - `record`: what is kept, and at which times; a `Record`. By default losses and weights at 401 times.
     - `solver`: "auto", another name, or an object, as above.
     - `rtol`: the relative tolerance of the solver.
@@ -133,8 +139,7 @@ def flow(
     - `checkpoint`: the path of a file where the state of the run is saved about every half minute, or a `Checkpoint`,
       which says more. The same call with the same path continues a run that was killed or interrupted, and returns the
       trajectory that it would have had otherwise, bit for bit. By default nothing is saved.
-      LSODA can be saved before its end since SciPy 1.17. A solver of your own is saved at its end, and before that if
-      it calls `plan.checkpoint`.
+      A solver of your own is saved at its end, and before that if it calls `plan.checkpoint`.
     - `throw`: whether a run that does not come to its end raises `RunFailed`, or `Interrupted`, which have its
       trajectory so far. If not, that is returned, and its attribute `outcome` says how it ended.
 
@@ -164,22 +169,16 @@ def flow(
     arguments |= {"spacing": record.spacing, "solver": chosen, "rtol": rtol, "atol": atol, "gap": gap}
     saves = open_saves(checkpoint, arguments)
     fields = make_fields(objective, template, chosen.form)
-    plan = make_plan(
-        template,
-        objective,
-        initial,
-        _start(fields, initial) if until == "converged" else None,
-        until=until,
-        record=record,
-        rtol=rtol,
-        atol=atol,
-        gap=gap,
-        progress=progress,
-        checkpoint=saves,
-        time_factor=time_factor,
-    )
+    tied = tie(fields, template, initial)
+    start = _start(fields, initial) if until == "converged" else None
+    tolerances = rtol, atol, gap
+    plan = make_plan(template, objective, initial, start, until, record, tolerances, progress, saves, time_factor)
     _require_memory(initial, plan, chosen)
-    solution = _solution(chosen, fields, initial, plan)
+    if tied is None:
+        solution = _solution(chosen, fields, initial, plan)
+    else:
+        solution = _solution(chosen, tied.fields, tied.initial, plan)
+        solution = solution._replace(weights=tied.weights(solution.weights))
     if solution.losses is not None and not observe:
         models = unflatten(solution.weights, skeleton_of(template))
         along, weights = {"loss": solution.losses}, models.weights()
@@ -201,15 +200,14 @@ def flow(
     }
     places = record.places(solution.times)
     every = places.size == solution.times.size
+    kept = slice(None) if every else places
     trajectory = build(
         axis="time",
         points=solution.times,
         curves={name: np.asarray(values) for name, values in along.items()},
         weight_axis="time" if every else "snapshot",
         weight_points=solution.times[places],
-        weights={
-            name: np.asarray(values) if every else np.asarray(values)[:, places] for name, values in weights.items()
-        },
+        weights={name: np.asarray(values)[:, kept] for name, values in weights.items()},
         model=template,
         configuration=settings,
         outcome=solution.outcome,
@@ -236,8 +234,7 @@ def _start(fields: Any, initial: Array) -> Start:
 
 
 def _require_memory(initial: Array, plan: Plan, solver: AbstractFlowSolver) -> None:
-    runs, weights = initial.shape
-    saves = plan.points
+    (runs, weights), saves = initial.shape, plan.points
     require_memory(
         8 * runs * (2 * saves * weights + solver.numbers_held(weights, plan)),
         what=f"a flow of {runs} runs of {weights} weights with a Jacobian, saved at {saves} times",

@@ -17,7 +17,6 @@ from stepwell._util.interrupt import Interruptible, interrupted, interruptible
 from stepwell._util.memory import require_memory
 from stepwell._util.progress import Meter
 from stepwell._util.recipes import recorded_rate
-from stepwell._util.text import shown
 from stepwell.models import AbstractModel
 from stepwell.trajectory import build, time_unit
 
@@ -46,7 +45,7 @@ _FIRST_STEPS = 16
 """Steps in the first chunk at the most."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class TrainOptions:
     """The keywords of `descend`, which says what each means."""
 
@@ -59,12 +58,6 @@ class TrainOptions:
     configuration: dict[str, Any] | None
     checkpoint: CheckpointPath
     advice: bool = True
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.optimizer, str | Transformation | None):
-            raise InvalidInput(
-                f"optimizer is {shown(self.optimizer)}; it must be an optimizer of optax, such as optax.adam(0.01)"
-            )
 
     def provenance(self) -> dict[str, Any]:
         """The options that are kept in the provenance of a trajectory."""

@@ -108,12 +108,23 @@ class ScheduledRate(AbstractRule):
 
 
 class Optimizer(AbstractRule):
-    """Any optax optimizer, on the vector of all weights."""
+    """Any optax optimizer, on the vector of all weights.
+
+    optax counts steps in int32, of which quotients are float32: its schedules would have seven digits. Here it counts
+    in int64, unless the optimizer cannot.
+    """
 
     transformation: Transformation = eqx.field(static=True)
 
     def start(self, weights: Float[Array, " weights"]) -> Any:
-        return self.transformation.init(weights)
+        state = self.transformation.init(weights)
+        wide = jax.tree.map(lambda leaf: leaf.astype(jnp.int64) if leaf.dtype == jnp.int32 else leaf, state)
+        try:
+            after = jax.eval_shape(self.transformation.update, weights, wide, weights)[1]
+            # Keys of random numbers cannot be cast, nor need it.
+            return jax.tree.map(lambda x, of: x if x.dtype == of.dtype else x.astype(of.dtype), state, after)
+        except TypeError:  # two branches of it that have different types
+            return state
 
     def step(self, gradient: Float[Array, " weights"], state: Any, weights: Float[Array, " weights"]):
         updates, state = self.transformation.update(gradient, state, weights)
@@ -246,9 +257,8 @@ _SECONDS = 0.4
 class ChunkSize:
     """`size.steps` is how many steps the next call takes at the most. The first call compiles, and is not measured."""
 
-    def __init__(self, steps: int, most: int | None = None):
+    def __init__(self, steps: int):
         self.steps = steps
-        self._most = most
         self._compiled = False
 
     def measured(self, seconds: float, steps: int) -> None:
@@ -256,5 +266,5 @@ class ChunkSize:
         if self._compiled and seconds > 2 * _SECONDS:
             self.steps = max(1, self.steps // 2)
         elif self._compiled and seconds < _SECONDS / 2 and 2 * steps > self.steps:
-            self.steps = 2 * self.steps if self._most is None else min(2 * self.steps, self._most)
+            self.steps = 2 * self.steps
         self._compiled = True

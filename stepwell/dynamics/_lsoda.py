@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import time
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,14 +13,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from stepwell._util.errors import InvalidInput
-from stepwell._util.interrupt import Interruptible, interrupted
-from stepwell._util.progress import Meter
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 
+from ._balance import tie
 from ._ensemble import Ensemble, flatten
 from ._field import Field, make_fields
-from ._plan import MOST_STEPS, AbstractFlowSolver, Plan, Solution
+from ._plan import MOST_STEPS, AbstractFlowSolver, Goals, Plan, Reached, Solution, follow
 from .fast import gradient_form
 
 _WORK = ("rwork", "iwork", "state_doubles", "state_ints")
@@ -29,20 +29,17 @@ _CONTINUED = 2
 
 def state_of(stepper: Any) -> dict[str, Any]:
     """The state between two steps."""
-    work = [getattr(stepper._lsoda_solver._integrator, name, None) for name in _WORK]
-    if any(part is None for part in work):
-        raise InvalidInput("the state of LSODA can be read since SciPy 1.17, and this one is older")
     return {
-        "work": work,
+        "work": [getattr(stepper._lsoda_solver._integrator, name) for name in _WORK],
         "weights": stepper.y,
-        "times": np.array([stepper.t_old, stepper.t]),
+        "times": [float(stepper.t_old), float(stepper.t)],
         "counts": [int(stepper.nfev), int(stepper.njev), int(stepper.nlu)],
     }
 
 
 def restore(stepper: Any, state: dict[str, Any]) -> None:
     """Put a new stepper into a state."""
-    solver, weights, (t_old, t) = stepper._lsoda_solver, state["weights"], state["times"].tolist()
+    solver, weights, (t_old, t) = stepper._lsoda_solver, state["weights"], state["times"]
     for name, values in zip(_WORK, state["work"], strict=True):
         getattr(solver._integrator, name)[:] = values
     solver._integrator.call_args[3] = _CONTINUED
@@ -59,34 +56,14 @@ class Piece(NamedTuple):
     y: np.ndarray
     """Nordsieck's array (weights, power)."""
 
-    @classmethod
-    def last(cls, stepper: Any) -> "Piece":
-        """That of the stepper's last step."""
-        dense = stepper.dense_output()
-        return cls(float(dense.t), float(dense.h), dense.yh)
-
     def at(self, time: float) -> np.ndarray:
         return self.y @ ((time - self.t) / self.h) ** np.arange(self.y.shape[1])
 
 
-def packed(pieces: list[Piece]) -> dict[str, np.ndarray]:
-    """All pieces as a few arrays."""
-    return {
-        "t": np.array([piece.t for piece in pieces]),
-        "h": np.array([piece.h for piece in pieces]),
-        "powers": np.array([piece.y.shape[1] for piece in pieces]),
-        "y": np.concatenate([piece.y for piece in pieces], axis=1),
-    }
-
-
-def unpacked(arrays: dict[str, np.ndarray]) -> list[Piece]:
-    parts = np.split(arrays["y"], np.cumsum(arrays["powers"])[:-1], axis=1)
-    times, lengths = arrays["t"].tolist(), arrays["h"].tolist()
-    return [Piece(t, h, np.ascontiguousarray(y)) for t, h, y in zip(times, lengths, parts, strict=True)]
-
-
 _OBSERVE_EVERY = 8
 """Solver steps after which the loss is observed, to see whether it has converged."""
+_SECONDS = 0.2
+"""After so long a run can be interrupted or saved before that."""
 _AT_ONCE = 64
 """How many states one call computes the losses of, at the most."""
 
@@ -108,9 +85,6 @@ class _Compiled:
 
     def jacobian(self, _: float, weights: np.ndarray) -> np.ndarray:
         return np.asarray(self._jacobian(weights, *self._leaves))
-
-    def loss(self, weights: np.ndarray) -> float:
-        return float(self.losses(weights[None])[0])
 
     def losses(self, states: np.ndarray) -> np.ndarray:
         """The losses of any number of states. One compiled program serves them all."""
@@ -157,19 +131,13 @@ def _functions(kind: _Kind) -> tuple[Any, Any, Any]:
 class LSODA(AbstractFlowSolver):
     """SciPy's LSODA, with compiled gradient and Jacobian; for one run. It turns implicit where the flow is stiff.
 
-    It has no arguments: tolerances are given to `flow`. A checkpoint has its state since SciPy 1.17; before, only that
-    of a finished run.
+    It has no arguments: tolerances are given to `flow`.
 
     **Example:**
 
-    >>> import jax.numpy as jnp
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
-    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
-    >>> loss, solver = sw.objectives.Population(task), sw.dynamics.LSODA()
-    >>> run = sw.dynamics.flow(model, loss, until=60.0, record=sw.Record(points=3), solver=solver, progress=False)
-    >>> run["loss"].values[0].round(2).tolist()
-    [1.5, 0.54, 0.13]
+    >>> sw.dynamics.LSODA().name
+    'lsoda'
     """
 
     @property
@@ -177,7 +145,7 @@ class LSODA(AbstractFlowSolver):
         return "lsoda"
 
     def form(self, objective: AbstractObjective, model: AbstractModel) -> AbstractObjective:
-        """The Jacobian of a form without second gradients is made of differences."""
+        """Return the loss in its plain form: the Jacobian of one without second gradients is made of differences."""
         return gradient_form(objective, model)
 
     def numbers_held(self, weights: int, plan: Plan) -> int:
@@ -189,50 +157,44 @@ class LSODA(AbstractFlowSolver):
 
         if isinstance(fields, Ensemble) or initial.shape[0] > 1:
             raise InvalidInput("lsoda takes one run; for an ensemble use solver='kvaerno5'")
-        compiled = _Compiled(fields)
+        compiled, start, goals = _Compiled(fields), np.array(initial[0]), Goals(plan, 1)
         end = math.inf if plan.until is None else plan.until
-        start = np.array(initial[0])
         stepper = integrate.LSODA(
             compiled.field, 0.0, start, end, jac=compiled.jacobian, rtol=plan.rtol, atol=plan.atol, max_step=np.inf
         )
         pieces: list[Piece] = []
-        outcome, message = "finished", ""
         if plan.checkpoint.state is not None:
             restore(stepper, plan.checkpoint.state["stepper"])
-            pieces = unpacked(plan.checkpoint.state["pieces"])
+            pieces = [Piece(*piece) for piece in plan.checkpoint.state["pieces"]]
 
         def saved() -> dict[str, Any]:
-            return {"stepper": state_of(stepper), "pieces": packed(pieces)}
+            return {"stepper": state_of(stepper), "pieces": pieces}
 
-        with Meter("flow", 1.0, shown=plan.progress) as meter, Interruptible() as ctrl_c:
-            try:
-                while stepper.status == "running":
-                    if ctrl_c.pressed:
-                        if pieces:
-                            plan.checkpoint.save(saved)
-                        raise KeyboardInterrupt
-                    trouble = stepper.step()
-                    if stepper.status == "failed" or not np.all(np.isfinite(stepper.y)):
-                        outcome = "solver failed"
-                        message = (
-                            f"LSODA stopped at {plan.said(stepper.t)} ({trouble or 'not finite'}); try another rtol or "
-                            "atol"
-                        )
-                        break
-                    pieces.append(Piece.last(stepper))
-                    if len(pieces) % _OBSERVE_EVERY == 0 or stepper.status == "finished":
-                        loss = compiled.loss(stepper.y)
-                        if plan.targets is not None and (loss <= plan.targets[0] or stepper.t > plan.patience):
-                            outcome, message = plan.verdict(np.array([loss]), stepper.t)
-                            break
-                        if len(pieces) >= MOST_STEPS:
-                            outcome, message = plan.exhausted(len(pieces), stepper.t)
-                            break
-                        meter.update(plan.done(loss, stepper.t), plan.note(loss, stepper.t))
-                    if stepper.status == "running":
-                        plan.checkpoint.save_if_due(saved)
-            except KeyboardInterrupt:
-                outcome, message = "interrupted", f"{interrupted()} at {plan.said(stepper.t)}; what came before is kept"
+        losses = np.full(1, np.inf)
+
+        def advance() -> Reached:
+            nonlocal losses
+            trouble, begun = None, time.monotonic()
+            for _ in range(_OBSERVE_EVERY - len(pieces) % _OBSERVE_EVERY):
+                trouble = stepper.step()
+                if stepper.status == "failed" or not np.all(np.isfinite(stepper.y)):
+                    trouble = trouble or "not finite"
+                    break
+                dense: Any = stepper.dense_output()
+                pieces.append(Piece(float(dense.t), float(dense.h), dense.yh))
+                if stepper.status == "finished" or time.monotonic() - begun > _SECONDS:
+                    break
+            times, arrived = np.array([stepper.t]), np.zeros(1, bool)
+            # At steps that do not depend on the clock.
+            if stepper.status == "finished" or len(pieces) % _OBSERVE_EVERY == 0:
+                losses = compiled.losses(stepper.y[None])
+                arrived = (times >= goals.ends) | (losses <= goals.targets)
+            return Reached(times, losses, arrived, np.array([trouble is not None]), len(pieces), trouble)
+
+        try:
+            outcome, message = follow(plan, goals, advance, saved, MOST_STEPS)
+        except KeyboardInterrupt:
+            outcome, message = plan.interrupted(stepper.t)
         times = plan.times(pieces[-1].t if pieces else 0.0, np.array([piece.t for piece in pieces]))
         work = {"steps": len(pieces), "gradients": int(stepper.nfev), "jacobians": int(stepper.njev)}
         states = _read(pieces, times, start)
@@ -266,4 +228,7 @@ def prepare_lsoda(model: AbstractModel, objective: AbstractObjective) -> None:
     >>> model = sw.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
     >>> sw.dynamics.prepare_lsoda(model, sw.Population(task))
     """
-    _Compiled(make_fields(objective, model, LSODA().form)).jacobian(0.0, np.asarray(flatten(model)))
+    fields, initial = make_fields(objective, model, LSODA().form), np.atleast_2d(flatten(model))
+    tied = tie(fields, model, initial)
+    fields, initial = (fields, initial) if tied is None else (tied.fields, np.asarray(tied.initial))
+    _Compiled(fields).jacobian(0.0, initial[0])

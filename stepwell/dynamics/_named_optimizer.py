@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from stepwell._util import checks
 from stepwell._util.arguments import checked
@@ -52,7 +53,8 @@ def named_optimizer(
 
     - `optimizer`: a name of optax or `optax.contrib`, such as "adam", "sgd" or "muon", or "momentum", which is sgd with
       a momentum of 0.9. Parameters follow a colon: "adam:b1=0.9,b2=0.95". Optimizers that treat a matrix as one thing
-      get the weights of a head as matrices, all others one vector.
+      get the weights of a head as matrices, all others one vector. All are computed in float64, but for the decay of
+      averages of "adafactor", which optax rounds to float32.
     - `schedule`: how the rate changes: "constant", "cosine", "linear", "exponential", "polynomial", "onecycle",
       "warmup", "warmup_cosine", "warmup_exponential" or another schedule of optax, with parameters as above. What is
       not given is taken from `rate`, `steps` and optax.
@@ -91,16 +93,27 @@ def named_optimizer(
     if "learning_rate" in parameters:
         raise InvalidInput(f"optimizer {shown(optimizer)} has a learning_rate; give the rate itself")
     written = _bound("optimizer", optimizer, function, {"learning_rate": rate, **parameters})
+    constant: dict[str, Any] = {"learning_rate": rate if scheduled["name"] == "constant" else changing}
     if inner_name == "muon":
-        parameters["muon_weight_dimension_numbers"] = _last_two_axes
+        constant["muon_weight_dimension_numbers"] = _last_two_axes
     by_entry = inner_name in _BY_ENTRY
     model = as_ensemble(model)
     template = model.member(0) if isinstance(model, Ensemble) else model
+    vector = flatten(template)
+
+    def made_with(parameters: dict[str, Any]) -> Transformation:
+        made = function(**constant, **parameters)
+        return made if by_entry else _of_matrices(made, template)
+
+    def program(parameters: dict[str, Any]) -> str:
+        rule = made_with(parameters)
+        return _program(lambda w: (rule.init(w), rule.update(w, rule.init(w), w)), vector)
+
     try:
-        made = function(learning_rate=rate if scheduled["name"] == "constant" else changing, **parameters)
-        made = made if by_entry else _of_matrices(made, template)
-        vector = flatten(template)
-        jax.eval_shape(lambda w: made.update(w, made.init(w), w), vector)
+        made = made_with(parameters)
+        _require_effect("optimizer", optimizer, function, parameters, program)
+    except InvalidInput:
+        raise
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise InvalidInput(
@@ -134,10 +147,24 @@ def _schedule(text: str, rate: float, steps: int) -> tuple[Callable[[Any], Any],
         )
     values = {**own, **given}
     written = _bound("schedule", text, function, values)
+    for n in wanted:  # optax would take other numbers for none, and say nothing
+        if n.endswith("_steps"):
+            checks.whole(f"{n} of the schedule {shown(text)}", values[n])
+        elif n in ("decay_rate", "transition_begin") and n in values:
+            checks.number(f"{n} of the schedule {shown(text)}", values[n], least=0.0, above=n == "decay_rate")
     try:
-        return function(**values), {"name": name, "parameters": written}
+        _require_effect("schedule", text, function, values, lambda one: _program(function(**one), jnp.zeros(())))
+        made = function(**values)
+        rates = np.asarray(jax.vmap(lambda step: jnp.asarray(made(step), float))(np.linspace(0, steps - 1, 64).round()))
+    except InvalidInput:
+        raise
     except Exception as error:
         raise InvalidInput(f"schedule {shown(text)} is refused by optax ({' '.join(str(error).split())})") from None
+    if not np.all(rates >= 0.0):
+        raise InvalidInput(
+            f"schedule {shown(text)} has the rate {rates[~(rates >= 0.0)][0]:.3g}; it must be 0 or more at every step"
+        )
+    return made, {"name": name, "parameters": written}
 
 
 def _function(kind: str, name: str) -> Callable[..., Any]:
@@ -166,6 +193,24 @@ def _bound(kind: str, text: str, function: Callable[..., Any], values: dict[str,
     return {name: value for name, value in every.items() if _is_plain(value)}
 
 
+def _program(function: Callable[..., Any], argument: Any) -> str:
+    """What JAX makes of a function, constants included: the same for two that compute the same in the same way."""
+    traced = jax.make_jaxpr(function)(argument)
+    return f"{traced} {[np.asarray(constant).tolist() for constant in traced.consts]}"
+
+
+def _require_effect(
+    kind: str, text: str, function: Callable[..., Any], values: dict[str, Any], program: Callable[[dict[str, Any]], str]
+) -> None:
+    """Refuse a parameter that is not its default, and without which `program` would be the same."""
+    whole, wanted = program(values), inspect.signature(function).parameters
+    for name, value in values.items():
+        default = wanted[name].default
+        if default is not inspect.Parameter.empty and value != default:
+            if program({n: v for n, v in values.items() if n != name}) == whole:
+                raise InvalidInput(f"{kind} {shown(text)} makes no use of {name}; leave it out, or give what it needs")
+
+
 def _is_plain(value: Any) -> bool:
     if isinstance(value, tuple | list):
         return all(map(_is_plain, value))
@@ -176,7 +221,8 @@ def _last_two_axes(weights: Any) -> Any:
     """For muon: the matrices are the last two axes of every weight, one for each head."""
     from optax.contrib import MuonDimensionNumbers
 
-    return [MuonDimensionNumbers(w.ndim - 2, w.ndim - 1) if w.ndim > 1 else None for w in weights]
+    axes = [np.ndim(weight) for weight in weights]  # of one that is masked 1: it is an empty tuple
+    return [MuonDimensionNumbers(count - 2, count - 1) if count > 1 else None for count in axes]
 
 
 def _of_matrices(inner: Any, model: AbstractModel) -> Transformation:
@@ -184,21 +230,10 @@ def _of_matrices(inner: Any, model: AbstractModel) -> Transformation:
     import optax
 
     leaves = [leaf for leaf in jax.tree.leaves(skeleton_of(model)) if isinstance(leaf, jax.ShapeDtypeStruct)]
-    shapes = tuple(leaf.shape for leaf in leaves)
-    ends = tuple(int(end) for end in np.cumsum([leaf.size for leaf in leaves]))
-
-    def apart(vector: Any) -> list[Any]:
-        parts = zip((0, *ends), ends, shapes, strict=False)
-        return [vector[start:end].reshape(shape) for start, end, shape in parts]
-
-    def together(weights: list[Any]) -> Any:
-        return jnp.concatenate([jnp.ravel(weight) for weight in weights])
-
-    def init(params: Any) -> Any:
-        return inner.init(apart(params))
+    _, apart = ravel_pytree([np.zeros(leaf.shape) for leaf in leaves])
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         moved, state = inner.update(apart(updates), state, None if params is None else apart(params))
-        return together(moved), state
+        return ravel_pytree(moved)[0], state
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformation(lambda params: inner.init(apart(params)), update)

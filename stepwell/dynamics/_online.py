@@ -1,5 +1,6 @@
 """Gradient descent on fresh sequences at every step."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -25,13 +26,6 @@ from ._loop import Fresh, Transformation
 from ._record import Record
 
 
-class _Held:
-    """A task as a constant of compiled programs: equal to itself alone."""
-
-    def __init__(self, task: AbstractTask):
-        self.task = task
-
-
 class OnHost(AbstractTask):
     """The same task: inside of a compiled program `draw` leaves it for Python, with the key as a value.
 
@@ -42,18 +36,19 @@ class OnHost(AbstractTask):
     dim: int = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
     tokens: int = eqx.field(static=True)
-    held: _Held = eqx.field(static=True)
+    drawer: Callable[..., Batch] = eqx.field(static=True)
+    """`draw` of the task, as a function that is equal to itself alone."""
 
     @classmethod
     def of(cls, task: AbstractTask, drawn: Batch) -> "OnHost":
         """The task, which has `drawn` some sequences."""
-        return cls(task.context, task.dim, task.outputs, drawn.tokens.shape[1], _Held(task))
+        return cls(task.context, task.dim, task.outputs, drawn.tokens.shape[1], lambda n, key: task.draw(n, key=key))
 
     def draw(self, sequences: int, *, key: RandomKey) -> Batch:
         kind = jax.random.key_impl(key)
 
         def on_host(data: Any) -> tuple[np.ndarray, np.ndarray]:
-            drawn = self.held.task.draw(sequences, key=jax.random.wrap_key_data(data, impl=kind))
+            drawn = self.drawer(sequences, key=jax.random.wrap_key_data(data, impl=kind))
             return np.asarray(drawn.tokens, float), np.asarray(drawn.labels, float)
 
         shapes = tuple(
@@ -147,16 +142,7 @@ def online(
     spread = traced and divides(batch_size)  # a program that calls back to Python must not wait for other devices
     drawer = task if traced else OnHost.of(task, drawn)
     source = Fresh(drawer, batch_size, everywhere(key) if spread else key, reduce, spread)
-    options = TrainOptions(
-        rate=rate,
-        steps=steps,
-        optimizer=optimizer,
-        record=record or Record(),
-        first_step=first_step,
-        progress=progress,
-        configuration=configuration,
-        checkpoint=checkpoint,
-    )
+    options = TrainOptions(rate, steps, optimizer, record or Record(), first_step, progress, configuration, checkpoint)
     about = {"dynamics": "online", "task": task, "batch_size": batch_size, "reduce": reduce, "key": key}
     return return_or_raise(train(model, source, options, about), throw)
 

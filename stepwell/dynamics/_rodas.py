@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from stepwell._util.interrupt import Interruptible, interrupted
 from stepwell._util.memory import available_memory
 from stepwell._util.process import quick_jit
 from stepwell._util.progress import Meter
@@ -20,7 +19,7 @@ from ._checkpoint import arrays_of, with_arrays
 from ._ensemble import Ensemble
 from ._field import over_runs
 from ._loop import ChunkSize
-from ._plan import MOST_STEPS, AbstractFlowSolver, Plan, Solution
+from ._plan import MOST_STEPS, AbstractFlowSolver, Goals, Plan, Reached, Solution, follow
 from ._rosenbrock import RODAS5P, Pace, between, error_of, next_pace
 from ._stiffness import Reading, structure
 from .fast import stiff_form
@@ -72,14 +71,9 @@ class Rodas5P(AbstractFlowSolver):
 
     **Example:**
 
-    >>> import jax.numpy as jnp
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
-    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
-    >>> loss, solver = sw.objectives.Population(task), sw.dynamics.Rodas5P()
-    >>> run = sw.dynamics.flow(model, loss, until=60.0, record=sw.Record(points=3), solver=solver, progress=False)
-    >>> run["loss"].values[0].round(2).tolist()
-    [1.5, 0.54, 0.13]
+    >>> sw.dynamics.Rodas5P().name
+    'rodas5p'
     """
 
     @property
@@ -93,72 +87,47 @@ class Rodas5P(AbstractFlowSolver):
         return (4 * weights + 2 * FEW_COEFFICIENTS + _RECORD) * weights
 
     def solve(self, fields: Any, initial: Float[Array, "run weights"], plan: Plan) -> Solution:
-        """Integrate every run with steps of its own until the time or the loss that the plan names.
-
-        Runs that converge before the last one go on to its time: all have the same save times.
-        """
+        """Integrate every run with steps of its own until the time or the loss that the plan names."""
         start = np.asarray(initial, dtype=np.float64)
+        runs = start.shape[0]
         places, heads = structure(fields.member(0) if isinstance(fields, Ensemble) else fields, jnp.asarray(start[0]))
-        reading = _reading(fields, places, heads)
+        several = isinstance(fields, Ensemble)
+        reading: Any = Reading(fields.stacked if several else fields, places, heads)
+        reading = Ensemble(reading, fields.size) if several else reading
         state = _begin(start[:, list(places)])
-        record = _Record(state.weights)
-        ends = np.full(start.shape[0], plan.patience if plan.until is None else plan.until)
-        targets = np.full(start.shape[0], -np.inf) if plan.targets is None else plan.targets
-        tolerances = np.array(plan.rtol), np.array(plan.atol)  # arrays, or each would be compiled anew
+        record: list[_Attempt] = []
+        goals, size = Goals(plan, runs), ChunkSize(_FIRST_ATTEMPTS)
+        rtol, atol = np.array(plan.rtol), np.array(plan.atol)  # arrays, or each would be compiled anew
         most = min(MOST_STEPS, available_memory() // (2 * 8 * _EACH * state.weights.size))
-        outcome, message = "", ""
         if plan.checkpoint.state is not None:
-            state, ends, targets = with_arrays((state, ends, targets), plan.checkpoint.state["now"])
-            record.add(*(_Attempt(*part) for part in plan.checkpoint.state["attempts"]))
+            now = plan.checkpoint.state["now"]
+            state, goals.ends, goals.targets = with_arrays((state, *goals), now)
+            record += [_Attempt(*part) for part in plan.checkpoint.state["attempts"]]
 
         def saved() -> dict[str, Any]:
-            return {"now": arrays_of((state, ends, targets)), "attempts": record.parts()}
+            return {"now": arrays_of((state, *goals)), "attempts": record}
 
-        size = ChunkSize(min(_FIRST_ATTEMPTS, _ATTEMPTS), _ATTEMPTS)
-        with Meter("flow", 1.0, shown=plan.progress) as meter, Interruptible() as ctrl_c:
-            while True:
-                begun = time.monotonic()
-                now = np.array(min(size.steps, most - record.attempts))
-                advanced = _advance(reading, state, ends, targets, *tolerances, now)
-                state, attempts, count = jax.tree.map(np.asarray, advanced)
-                record.add(_Attempt(*(np.array(part[:count]) for part in attempts)))
-                size.measured(time.monotonic() - begun, int(count))
-                times, losses = state.time, state.loss
-                if np.any(state.failed):
-                    outcome = "solver failed"
-                    message = (
-                        f"no step from {plan.said(times[state.failed].min())} on is accepted; try another rtol or atol"
-                    )
-                    break
-                if np.all(state.arrived) and np.all(times == times.max()):
-                    break
-                if record.attempts >= most:
-                    outcome, message = plan.exhausted(record.attempts, float(times.min()))
-                    break
-                if np.all(state.arrived):
-                    ends, targets = np.full_like(ends, times.max()), np.full_like(ends, -np.inf)
-                elif ctrl_c.pressed:
-                    outcome, message = (
-                        "interrupted",
-                        f"{interrupted()} at {plan.said(times.min())}; what came before is kept",
-                    )
-                    plan.checkpoint.save(saved)
-                    break
-                plan.checkpoint.save_if_due(saved)
-                slowest = float(losses.max()), float(times.min())
-                meter.update(plan.done(*slowest), plan.note(*slowest))
-        if not outcome:
-            outcome, message = plan.verdict(losses, float(times.max()))
-        moments = plan.times(float(times.min()), record.steps())
+        def advance() -> Reached:
+            nonlocal state
+            begun, taken = time.monotonic(), sum(len(part.accepted) for part in record)
+            now = np.array(min(size.steps, _ATTEMPTS, most - taken))
+            advanced = _advance(reading, state, goals.ends, goals.targets, rtol, atol, now)
+            state, attempts, count = jax.tree.map(np.asarray, advanced)
+            record.append(_Attempt(*(np.array(part[:count]) for part in attempts)))
+            size.measured(time.monotonic() - begun, int(count))
+            return Reached(state.time, state.loss, state.arrived, state.failed, taken + int(count))
+
+        outcome, message = follow(plan, goals, advance, saved, most)
+        attempts = _Attempt(*(np.concatenate(parts) for parts in zip(*record, strict=True)))
+        moments = plan.times(float(state.time.min()), attempts.time[attempts.accepted])
         weights = np.repeat(start[:, None], moments.size, axis=1)
-        weights[:, :, list(places)] = record.at(moments)
-        return Solution(moments, weights, outcome, message, record.work(), _path_losses(fields, weights))
-
-
-def _reading(fields: Any, places: tuple[int, ...], heads: int | None) -> Any:
-    if isinstance(fields, Ensemble):
-        return Ensemble(Reading(fields.stacked, places, heads), fields.size)
-    return Reading(fields, places, heads)
+        with Meter("weights along the runs", runs, shown=plan.progress) as meter:
+            for run in range(runs):
+                weights[run][:, list(places)] = _path(attempts, run, start[run, list(places)], moments)
+                meter.update(run + 1)
+        steps, tried = int(attempts.accepted.sum()), attempts.accepted.size
+        work = {"steps": steps, "gradients": 8 * tried, "jacobians": tried}
+        return Solution(moments, weights, outcome, message, work, _path_losses(fields, weights, plan.progress))
 
 
 def _begin(weights: Float[np.ndarray, "run weights"]) -> _State:
@@ -216,14 +185,21 @@ def _attempt(
     return _State(weights, now, pace, loss, arrived, failed), _Attempt(accepted, time, after, dense)
 
 
-def _path_losses(fields: Any, weights: Float[np.ndarray, "run time weights"]) -> Float[np.ndarray, "run time"]:
+def _path_losses(
+    fields: Any, weights: Float[np.ndarray, "run time weights"], progress: bool
+) -> Float[np.ndarray, "run time"]:
     """The losses along a path, at any number of times. One compiled program serves them all."""
     runs, times, size = weights.shape
     pieces = -(-times // _AT_ONCE)
     padded = np.zeros((runs, pieces * _AT_ONCE, size))
     padded[:, :times] = weights
-    losses = [np.asarray(_some_losses(fields, piece)) for piece in np.split(padded, pieces, axis=1)]
-    return np.concatenate(losses, axis=1)[:, :times]
+    losses = np.empty(padded.shape[:2])
+    with Meter("losses along the runs", pieces, shown=progress) as meter:
+        for piece in range(pieces):
+            part = slice(piece * _AT_ONCE, (piece + 1) * _AT_ONCE)
+            losses[:, part] = _some_losses(fields, padded[:, part])
+            meter.update(piece + 1)
+    return losses[:, :times]
 
 
 @quick_jit
@@ -231,43 +207,15 @@ def _some_losses(fields: Any, weights: Float[Array | np.ndarray, "run time weigh
     return over_runs(fields, lambda field, path: jax.lax.map(field.loss, path), weights)
 
 
-class _Record:
-    """The attempted steps of every run."""
-
-    def __init__(self, start: Float[np.ndarray, "run weights"]):
-        self._start = start
-        self._parts: list[_Attempt] = []
-
-    @property
-    def attempts(self) -> int:
-        return sum(part.accepted.shape[0] for part in self._parts)
-
-    def add(self, *attempts: _Attempt) -> None:
-        self._parts += attempts
-
-    def parts(self) -> list[_Attempt]:
-        return self._parts
-
-    def steps(self) -> Float[np.ndarray, " step"]:
-        """The times of all accepted steps of all runs."""
-        return np.concatenate([part.time[part.accepted] for part in self._parts])
-
-    def at(self, moments: Float[np.ndarray, " time"]) -> Float[np.ndarray, "run time weights"]:
-        """The weights at these times, from the path between steps."""
-        attempts = _Attempt(*(np.concatenate(parts) for parts in zip(*self._parts, strict=True)))
-        return np.stack([self._run(attempts, run, moments) for run in range(self._start.shape[0])])
-
-    def _run(self, attempts: _Attempt, run: int, moments: np.ndarray) -> np.ndarray:
-        accepted = np.flatnonzero(attempts.accepted[:, run])
-        times = np.concatenate([[0.0], attempts.time[accepted, run]])
-        states = np.concatenate([self._start[None, run], attempts.weights[accepted, run]])
-        if accepted.size == 0:
-            return np.broadcast_to(states, (moments.size, states.shape[1]))
-        place = np.searchsorted(times[1:], moments).clip(0, accepted.size - 1)
-        fraction = (moments - times[place]) / (times[place + 1] - times[place])
-        return between(fraction, states[place], states[place + 1], attempts.dense[accepted[place], run])
-
-    def work(self) -> dict[str, int]:
-        steps = sum(int(part.accepted.sum()) for part in self._parts)
-        attempts = sum(part.accepted.size for part in self._parts)
-        return {"steps": steps, "gradients": 8 * attempts, "jacobians": attempts}
+def _path(
+    attempts: _Attempt, run: int, start: Float[np.ndarray, " weights"], moments: Float[np.ndarray, " time"]
+) -> Float[np.ndarray, "time weights"]:
+    """The weights of a run at these times, from the path between steps."""
+    accepted = np.flatnonzero(attempts.accepted[:, run])
+    times = np.concatenate([[0.0], attempts.time[accepted, run]])
+    states = np.concatenate([start[None], attempts.weights[accepted, run]])
+    if accepted.size == 0:
+        return np.broadcast_to(states, (moments.size, states.shape[1]))
+    place = np.searchsorted(times[1:], moments).clip(0, accepted.size - 1)
+    fraction = (moments - times[place]) / (times[place + 1] - times[place])
+    return between(fraction, states[place], states[place + 1], attempts.dense[accepted[place], run])

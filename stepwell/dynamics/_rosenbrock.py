@@ -143,7 +143,8 @@ def step(
 
 def error_of(estimate: Vector, before: Vector, after: Vector, rtol: Array, atol: Array) -> Float[Array, ""]:
     """The estimated error over the tolerance, root mean square; infinite where it is not a number."""
-    error = _norm(estimate, jnp.maximum(jnp.abs(before), jnp.abs(after)), rtol, atol)
+    size = jnp.maximum(jnp.abs(before), jnp.abs(after))
+    error = jnp.sqrt(jnp.mean((estimate / (atol + rtol * jnp.abs(size))) ** 2))
     return jnp.where(jnp.isfinite(error), error, jnp.inf)
 
 
@@ -162,7 +163,3 @@ def between(
         made *= factor
     made += (1 - theta) * before
     return made
-
-
-def _norm(vector: Vector, size: Vector, rtol: Array, atol: Array) -> Float[Array, ""]:
-    return jnp.sqrt(jnp.mean((vector / (atol + rtol * jnp.abs(size))) ** 2))

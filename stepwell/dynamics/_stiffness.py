@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float
 
 from stepwell._util.process import quick_jit
 from stepwell._util.types import Loss
-from stepwell.models import as_separate, is_proved, is_separate
+from stepwell.models import SeparateAttention, is_proved, is_separate
 from stepwell.objectives import AbstractQuadraticObjective
 
 from ._ensemble import skeleton_of, unflatten
@@ -49,7 +49,9 @@ class Reading(eqx.Module):
     """How many heads there are, if the loss is quadratic in sums over them."""
 
     def full(self, weights: Vector) -> Float[Array, " every"]:
-        """All weights, with zeros for those that the loss does not read."""
+        """All weights, with zeros for those that the loss does not read; where some are tied, it reads all."""
+        if self.field.tied is not None:
+            return weights
         total = sum(
             leaf.size for leaf in jax.tree.leaves(self.field.skeleton) if isinstance(leaf, jax.ShapeDtypeStruct)
         )
@@ -61,6 +63,8 @@ class Reading(eqx.Module):
         return self.field.loss(self.full(weights))
 
     def loss_and_velocity(self, weights: Vector) -> tuple[Float[Array, ""], Vector]:
+        if self.field.tied is not None:
+            return self.field.loss(weights), self.field(weights)
         loss, gradient = jax.value_and_grad(self.loss)(weights)
         return loss, -0.5 * gradient
 
@@ -143,23 +147,23 @@ def _woodbury(
 def structure(field: Field, weights: Vector) -> tuple[tuple[int, ...], int | None]:
     """`places` and `heads` of a `Reading`: not a number in a place that is read makes the loss not a number."""
     model, quadratic = field.skeleton, isinstance(field.objective, AbstractQuadraticObjective)
+    if field.tied is not None:
+        return tuple(range(weights.size)), None
     if not is_proved(model):
         # Another model may keep a NaN out of its loss (jnp.where), or mix its heads.
         if not (quadratic and is_separate(model)):
             return tuple(range(weights.size)), None
         # That of the same form in the package does neither, and reads the same weights.
-        field = dataclasses.replace(field, skeleton=skeleton_of(as_separate(model)))
+        options = {name: getattr(model, name) for name in ("activation", "normalization", "attends_query")}
+        zeros = (jnp.zeros(part.shape, part.dtype) for part in (model.value, model.key, model.query))
+        field = dataclasses.replace(field, skeleton=skeleton_of(SeparateAttention(*zeros, **options)))
         model = field.skeleton
     read = _read(field, weights)
-    if not quadratic:
+    if not quadratic or not read.any() or not all("head" in dims for dims in model.weight_dims.values()):
         return tuple(np.flatnonzero(read).tolist()), None
-    if not read.any() or not all("head" in dims for dims in model.weight_dims.values()):
-        return tuple(np.flatnonzero(read).tolist()), None
-    head_of = []
-    names = [each.name for each in dataclasses.fields(model) if each.name in model.weight_dims]
-    for name in names:  # in the order of the vector of weights
-        shape = getattr(model, name).shape
-        head_of.append(np.indices(shape)[model.weight_dims[name].index("head")].reshape(-1))
+    names = [each.name for each in dataclasses.fields(model) if each.name in model.weight_dims]  # as in the vector
+    places_of = [(np.indices(getattr(model, name).shape), model.weight_dims[name].index("head")) for name in names]
+    head_of = [indices[axis].reshape(-1) for indices, axis in places_of]
     heads = np.concatenate(head_of)[read]
     order = np.argsort(heads, kind="stable")
     places = tuple(np.flatnonzero(read)[order].tolist())

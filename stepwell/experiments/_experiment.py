@@ -1,85 +1,36 @@
 """A run described by settings: one frozen value, from which everything that runs, predicts or stores takes it."""
 
 import functools
-import hashlib
-import json
 import os
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from stepwell._util.errors import InvalidInput
-from stepwell._util.text import nearest, shown
+from stepwell._util.text import name_of, nearest, shown
+from stepwell._util.versions import NUMERICS
 
 from ._field import DeclaredField, Field
-from ._kind import SECTIONS, Kind, SectionName, find_kind, kinds
+from ._kind import SECTIONS, find_kind, note_of, sections_with
+from ._section import Section, as_mapping, replaced, section_of_given
 
 if TYPE_CHECKING:
     import xarray as xr
 
+    from stepwell.dynamics import Checkpoint, Record
     from stepwell.models import AbstractModel
     from stepwell.tasks import AbstractTask
 
     from ._prediction import Prediction
-    from ._training import AbstractTraining
+    from ._training import AbstractTraining, TimeScale
 
-NUMERICS = 2
-"""Version of the numerics, raised when the numbers of runs change by more than rounding: their names change with it."""
-_DEFAULT_TASK = "regression"
 SEED = DeclaredField.of(
-    "seed",
-    Annotated[int, Field("seed of task, data and initial weights", least=0, most=2**32 - 1, free=True)],
-    0,
+    "seed", Annotated[int, Field("seed of task, data and initial weights", least=0, most=2**32 - 1, free=True)], 0
 )
 """The declaration of the seed, which belongs to no section."""
 
 
-class Section(Mapping[str, Any]):
-    """One part of an experiment: its kind, and a value for each of its fields, as attributes and by name.
-
-    `given` has the values that were given, `canonical` those that the name of the experiment is made of.
-    """
-
-    __slots__ = ("_values", "canonical", "given", "kind")
-
-    def __init__(self, kind: str, given: Mapping[str, Any], values: Mapping[str, Any], canonical: Mapping[str, Any]):
-        make = object.__setattr__
-        make(self, "kind", kind)
-        make(self, "given", MappingProxyType(dict(given)))
-        make(self, "_values", MappingProxyType(dict(values)))
-        make(self, "canonical", MappingProxyType(dict(canonical)))
-
-    kind: str
-    given: Mapping[str, Any]
-    canonical: Mapping[str, Any]
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"an experiment does not change; make another: experiment.replace(…={{{name!r}: …}})")
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self._values[name]
-        except KeyError:
-            raise AttributeError(f"{self.kind} has no field {name}; {nearest(name, list(self._values))}") from None
-
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __reduce__(self) -> Any:
-        return Section, (self.kind, dict(self.given), dict(self._values), dict(self.canonical))
-
-    def __repr__(self) -> str:
-        return f"{self.kind}({', '.join(f'{name}={value!r}' for name, value in self.canonical.items())})"
-
-
 class Built(NamedTuple):
-    """The objects of an experiment."""
+    """The task, initial model and objective of an experiment."""
 
     task: "AbstractTask"
     model: "AbstractModel"
@@ -117,8 +68,6 @@ class Experiment:
     stepwell._util.errors.InvalidInput: the model kind separate has no field 'head'; did you mean heads?
     """
 
-    __slots__ = ("__dict__", "model", "objective", "record", "seed", "task", "training")
-
     task: Section
     model: Section
     objective: Section
@@ -135,18 +84,37 @@ class Experiment:
         record: Any = None,
         seed: Any = None,
     ):
-        given = {"task": task, "model": model, "objective": objective, "training": training, "record": record}
         sections: dict[str, Any] = {"seed": SEED.convert(0 if seed is None else seed)}
-        set_value = object.__setattr__
-        for name in SECTIONS:
-            sections[name] = section_of_given(name, given[name], sections)
-            set_value(self, name, sections[name])
-        set_value(self, "seed", sections["seed"])
+        for name, given in zip(SECTIONS, (task, model, objective, training, record), strict=True):
+            sections[name] = section_of_given(name, given, sections)
+        vars(self).update(sections)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"an experiment does not change; make another: experiment.replace({name}=…)")
 
     # ---- what it is ----
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        """All sections by name, and the seed: what `fill` and `canonical` of a kind read."""
+        return {name: getattr(self, name) for name in (*SECTIONS, "seed")}
+
+    @property
+    def normalization(self) -> Any:
+        """What attention is divided by: "1/N" where the model does not say."""
+        return self.model.get("normalization") or "1/N"
+
+    @property
+    def theory(self) -> Any:
+        """The equations that the model follows, "separate" or "merged"; None if they are not known."""
+        return note_of(self.model.kind, "theory")
+
+    @property
+    def time_scale(self) -> "TimeScale":
+        """How times of its runs become the paper's t/τ: a factor, and the unit as files have it."""
+        from ._training import TimeScale
+
+        return TimeScale.of(self.task, self.model)
 
     def canonical(self) -> dict[str, Any]:
         """Return the canonical form: every value that matters, by dotted name, in one way of saying it.
@@ -158,9 +126,7 @@ class Experiment:
             section: Section = getattr(self, name)
             if name != "record":
                 made[f"{name}.kind"] = section.kind
-            for field, value in section.canonical.items():
-                if value is not None:
-                    made[f"{name}.{field}"] = list(value) if isinstance(value, tuple) else value
+            made |= {f"{name}.{field}": value for field, value in _plain(section.canonical).items()}
         return {**made, "seed": self.seed, "numerics": NUMERICS}
 
     @functools.cached_property
@@ -175,35 +141,46 @@ class Experiment:
         return hash(self.name)
 
     def __reduce__(self) -> Any:
-        return _restored, (self.given(),)
+        return functools.partial(Experiment, **self.given()), ()
 
     def given(self) -> dict[str, Any]:
         """Return what was given, as nested dictionaries: what `Experiment(**…)` takes."""
-        made: dict[str, Any] = {}
-        for name in SECTIONS:
-            given = getattr(self, name).given
-            if given:
-                made[name] = {field: list(v) if isinstance(v, tuple) else v for field, v in given.items()}
-        return {**made, "seed": self.seed}
+        made = {name: _plain(getattr(self, name).given) for name in SECTIONS}
+        return {**{name: given for name, given in made.items() if given}, "seed": self.seed}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole experiment as nested dictionaries of plain values, defaults filled in.
 
         **Returns:** what `Experiment(**…)`, a TOML file or JSON has. Of what is recorded there is what was given.
         """
-        made: dict[str, Any] = {}
-        for name in SECTIONS:
-            section: Section = getattr(self, name)
-            values = section.given if name == "record" else section.canonical
-            kind = {} if name == "record" else {"kind": section.kind}
-            fields = {f: list(v) if isinstance(v, tuple) else v for f, v in values.items() if v is not None}
-            if kind or fields:
-                made[name] = {**kind, **fields}
-        return {**made, "seed": self.seed}
+        sections: dict[str, Section] = {name: getattr(self, name) for name in SECTIONS if name != "record"}
+        made = {name: {"kind": one.kind, **_plain(one.canonical)} for name, one in sections.items()}
+        record = {"record": _plain(self.record.given)} if self.record.given else {}
+        return {**made, **record, "seed": self.seed}
+
+    def command(self, verb: str = "train") -> list[str]:
+        """Return the words of the command that describes the experiment.
+
+        **Arguments:**
+
+        - `verb`: "train" or "predict".
+
+        **Returns:** the words, beginning with "stepwell". Values that are the default are left out. `InvalidInput` is
+        raised for a list of strings of which one begins with a hyphen: a command cannot say it.
+
+        **Example:**
+
+        >>> import stepwell as sw
+        >>> sw.Experiment(model={"kind": "merged", "heads": 8}, seed=3).command()
+        ['stepwell', 'train', '--model', 'merged', '--heads', '8', '--seed', '3']
+        """
+        from ._flags import command_of
+
+        return command_of(self, verb)
 
     def to_toml(self) -> str:
         """Return the experiment as the text of a TOML file."""
-        from ._toml import as_toml
+        from stepwell._util.toml import as_toml
 
         return as_toml(self.to_dict())
 
@@ -246,8 +223,33 @@ class Experiment:
             raise InvalidInput(f"{source} has the table sweep, so that it is a study; run it with `stepwell sweep`")
         for name in document:
             if name not in (*SECTIONS, "seed"):
-                raise InvalidInput(f"{source} has the unknown key {shown(name)}; {_belongs(name)}")
+                advice = nearest(str(name), [*SECTIONS, "seed"])
+                if having := sections_with(name):
+                    advice = f"it is a field of the section {having[0]}: write it in the table [{having[0]}]"
+                raise InvalidInput(f"{source} has the unknown key {shown(name)}; {advice}")
         return cls(**document)
+
+    @classmethod
+    def of(cls, trajectory: "xr.Dataset") -> "Experiment":
+        """Return the experiment that a trajectory is of.
+
+        **Arguments:**
+
+        - `trajectory`: what `run` returned, or what `stepwell.load` read.
+
+        **Returns:** the experiment; of several seeds that of the first. `InvalidInput` is raised where the trajectory
+        was made by hand, of objects.
+
+        **Example:**
+
+        >>> import stepwell as sw
+        >>> run = sw.Experiment(task={"dim": 2}, training={"until": 1.0}).run(progress=False)
+        >>> sw.Experiment.of(run).task.eigenvalues
+        (0.6666666666666666, 0.3333333333333333)
+        """
+        from ._run import experiment_and_seeds
+
+        return experiment_and_seeds(trajectory)[0]
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> "Experiment":
@@ -259,7 +261,7 @@ class Experiment:
 
         **Returns:** the experiment.
         """
-        from ._toml import document_in
+        from stepwell._util.toml import document_in
 
         return cls.from_dict(document_in(path), str(path))
 
@@ -287,7 +289,7 @@ class Experiment:
                 raise InvalidInput(f"there is no section {shown(name)}; {nearest(name, [*SECTIONS, 'seed'])}")
         for name in SECTIONS:
             section: Section = getattr(self, name)
-            made[name] = replaced(name, section, _as_mapping(name, changes.get(name)))
+            made[name] = replaced(name, section, as_mapping(name, changes.get(name)))
         return Experiment(**made)
 
     # ---- what it does ----
@@ -304,31 +306,192 @@ class Experiment:
         >>> type(task).__name__, model.key.shape, type(objective).__name__
         ('InContextRegression', (2, 1, 3), 'Population')
         """
-        from ._build import build
+        task = self.build_task()
+        model = self.build_model(task)
+        return Built(task, model, self.build_objective(task, model))
 
-        return build(self)
+    def build_task(self) -> Any:
+        """Return its task alone."""
+        return self._built("task", "task")
 
-    def run(self, **options: Any) -> "xr.Dataset":
-        """Train, and return the trajectory. See `stepwell.experiments.run` for the options.
+    def build_model(self, task: Any) -> Any:
+        """Return its model at the initial weights, for its task."""
+        return self._built("model", "initialization", task=task)
+
+    def build_objective(self, task: Any, model: Any) -> Any:
+        """Return its training loss, of its task and model."""
+        return self._built("objective", "train", task=task, model=model, normalization=self.normalization)
+
+    def build_training(self) -> "AbstractTraining":
+        """Return its training: how the weights move.
+
+        **Returns:** a `Flow`, a `Descent`, or what the builder of a kind of your own returns.
+
+        **Example:**
+
+        >>> import stepwell as sw
+        >>> sw.Experiment(training={"kind": "descent", "rate": 0.1, "steps": 5}).build_training()
+        Descent(rate=0.1, steps=5, optimizer='sgd', schedule='constant')
+        """
+        return self._built("training", "")
+
+    def build_record(self, observe: dict[str, Callable[[Any], Any]] | None = None) -> "Record":
+        """Return what is kept of its run, with further curves to observe."""
+        from stepwell.dynamics import Record
+
+        kept = self.record
+        return Record(points=kept.points, spacing=kept.spacing, snapshots=kept.snapshots, observe=observe or None)
+
+    def _built(self, section: Any, key: str, **context: Any) -> Any:
+        """What a builder makes of its fields and of what it asks for; a key is made only if it is asked for."""
+        from ._keys import Keys
+
+        values, keys = getattr(self, section), Keys(self.seed)
+        kind = find_kind(section, values.kind)
+        context["keys"] = keys
+        wanted = [getattr(keys, key) if name == "key" else context[name] for name in kind.wants]
+        return kind.build(*wanted, **{name: values[name] for name in kind.fields})
+
+    def remarks(self) -> list[str]:
+        """Return a line for each value that is allowed but doubtful.
+
+        **Returns:** the lines; none if there is nothing to remark.
+
+        **Example:**
+
+        >>> import stepwell as sw
+        >>> sw.Experiment(task={"dim": 2}, model={"rank": 3}).remarks()
+        ['rank 3 is above the dimension 2: rank 2 can do the same']
+        """
+        from ._run import remarks
+
+        return remarks(self)
+
+    def check(self, seeds: Sequence[int] | None = None) -> None:
+        """Raise what `run` would raise before its first step; build all that it needs, and train nothing.
 
         **Arguments:**
 
-        - `**options`: `seeds`, `progress`, `checkpoint`, `throw`.
+        - `seeds`: as for `run`.
 
-        **Returns:** the trajectory; its attribute `experiment` says what it is of. Times are the paper's t/τ.
+        **Returns:** nothing; the experiment can be run.
+
+        **Example:**
+
+        >>> import stepwell as sw
+        >>> sw.Experiment(training={"kind": "descent", "optimizer": "adam:b3=0.9"}).check()
+        Traceback (most recent call last):
+            ...
+        stepwell._util.errors.InvalidInput: optimizer 'adam:b3=0.9' has no parameter b3; it has learning_rate, b1, ...
         """
-        from ._run import run
+        from ._run import check
 
-        return run(self, **options)
+        check(self, seeds)
 
-    def predict(self) -> "Prediction":
-        """Return what theory says of this experiment, from its own initial weights, before anything is trained.
+    def check_memory(self, seeds: int = 1) -> None:
+        """Raise `WouldNotFit`, with one line, if a run of so many seeds as one program would not fit in memory.
+
+        The weights of a kind of model that does not say how many it has are not counted.
+        """
+        from ._memory import check_memory
+
+        check_memory(self, seeds)
+
+    def run(
+        self, *, seeds: Sequence[int] | None = None, progress: bool = True, checkpoint: Any = None, throw: bool = True
+    ) -> "xr.Dataset":
+        """Train, and return the trajectory.
+
+        **Arguments:**
+
+        - `seeds`: several seeds, trained as one program; each has its own task, data and initial weights. By default
+          the seed of the experiment.
+        - `progress`: whether to show a progress bar.
+        - `checkpoint`: the path of a file where the state of the run is saved now and then, or a `Checkpoint`; as in
+          `descend`. The same call continues a run that was killed.
+        - `throw`: whether a run that does not come to its end raises `RunFailed`, or `Interrupted`, which have its
+          trajectory so far. If not, that is returned, and its attribute `outcome` says how it ended.
+
+        **Returns:** the trajectory. Its attribute `experiment` has the experiment, and `rerun` needs nothing else; with
+        `seeds` its coordinate `run` has them. Times are the paper's t/τ, with steps beside where there are steps.
+
+        **Example:**
+
+        >>> import stepwell as sw
+        >>> runs = sw.Experiment(task={"dim": 2}, training={"until": 10.0}).run(seeds=range(3), progress=False)
+        >>> runs["run"].values.tolist()
+        [0, 1, 2]
+        """
+        from ._run import train
+
+        return train(self, seeds=seeds, progress=progress, checkpoint=checkpoint, throw=throw)
+
+    def resume(
+        self,
+        trajectory: "xr.Dataset",
+        *,
+        seeds: Sequence[int] | None = None,
+        progress: bool = True,
+        checkpoint: "Checkpoint | None" = None,
+        throw: bool = True,
+    ) -> "xr.Dataset":
+        """Train from where a stored run ended, and return the whole trajectory.
+
+        A run that is continued by its checkpoint is bit for bit the run that was not interrupted, and so are the losses
+        of a descent that is continued from its trajectory.
+
+        **Arguments:**
+
+        - `trajectory`: a run of the experiment that was interrupted, or of the same with fewer steps.
+        - `seeds`, `progress`, `checkpoint`, `throw`: as for `run`. If the checkpoint says so, a run that was killed or
+          interrupted continues from there.
+
+        **Returns:** the trajectory, as `run` returns it.
+
+        **Example:**
+
+        >>> import stepwell as sw
+        >>> short = sw.Experiment(task={"dim": 2}, training={"kind": "descent", "steps": 20})
+        >>> long = short.replace(training={"steps": 50})
+        >>> made = long.resume(short.run(progress=False), progress=False)
+        >>> bool((made["loss"] == long.run(progress=False)["loss"]).all())
+        True
+        """
+        from ._resume import resume
+
+        return resume(self, trajectory, seeds=seeds, progress=progress, checkpoint=checkpoint, throw=throw)
+
+    def predict(self, built: Built | None = None) -> "Prediction":
+        """Return what theory says of the experiment, from its own initial weights, before anything is trained.
+
+        **Arguments:**
+
+        - `built`: its objects, as `build` returned them, if they are at hand.
 
         **Returns:** the `Prediction`: levels, drops and limits; where there is none, the reason.
-        """
-        from ._prediction import predict
 
-        return predict(self)
+        **Example:**
+
+        >>> import stepwell as sw
+        >>> prediction = sw.Experiment(task={"eigenvalues": [0.6, 0.4]}, model={"scale": 0.01}).predict()
+        >>> [level.learned for level in prediction.levels]
+        [0, 1, 2]
+        """
+        from ._prediction import Prediction
+
+        return Prediction(self, built)
+
+    def no_theory(self) -> str:
+        """Return why the theory of linear attention does not describe a run; an empty string if it does."""
+        from ._prediction import no_theory
+
+        return no_theory(self)
+
+    def no_comparison(self) -> str:
+        """Return why the drops of a run are not compared with the theory; an empty string if they are."""
+        from ._prediction import no_comparison
+
+        return no_comparison(self)
 
     def __repr__(self) -> str:
         parts = [f"{name}={getattr(self, name)!r}" for name in SECTIONS if name != "record" or self.record.given]
@@ -337,66 +500,22 @@ class Experiment:
     def _repr_html_(self) -> str:
         from html import escape
 
-        rows = []
+        left, rows = "style='text-align:left'", []
         for name in SECTIONS:
             section: Section = getattr(self, name)
             kind = find_kind(name, section.kind)
-            rows.append(f"<tr><th colspan=3 style='text-align:left'>{name}: {escape(section.kind)}</th></tr>")
-            for field, value in section.canonical.items():
-                if value is not None:
-                    about = kind.fields[field].description() if field in kind.fields else ""
-                    cells = (field, _short(value), about)
-                    rows.append(
-                        "<tr>" + "".join(f"<td style='text-align:left'>{escape(str(c))}</td>" for c in cells) + "</tr>"
-                    )
-        rows.append(f"<tr><th style='text-align:left'>seed</th><td>{self.seed}</td><td>{self.name[:8]}</td></tr>")
-        return f"<table>{''.join(rows)}</table>"
-
-
-def _restored(given: dict[str, Any]) -> Experiment:
-    return Experiment(**given)
+            rows.append(f"<th colspan=3 {left}>{name}: {escape(section.kind)}</th>")
+            for field, value in _plain(section.canonical).items():
+                cells = field, _short(value), kind.fields[field].description() if field in kind.fields else ""
+                rows.append("".join(f"<td {left}>{escape(cell)}</td>" for cell in cells))
+        rows.append(f"<th {left}>seed</th><td>{self.seed}</td><td>{self.name[:8]}</td>")
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, tuple):
+    if isinstance(value, list):
         return ", ".join(map(_short, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def canonical_text(canonical: Mapping[str, Any]) -> str:
-    """Return a canonical form as JSON with sorted keys and without spaces: what names are made of.
-
-    **Arguments:**
-
-    - `canonical`: values by dotted name, as `Experiment.canonical` returns them.
-
-    **Returns:** the text.
-
-    **Example:**
-
-    >>> from stepwell.experiments import canonical_text
-    >>> canonical_text({"seed": 3, "model.heads": 2})
-    '{"model.heads":2,"seed":3}'
-    """
-    return json.dumps(dict(canonical), sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
-
-
-def name_of(canonical: Mapping[str, Any]) -> str:
-    """Return the name of a run: the beginning of the SHA-256 of its canonical text.
-
-    **Arguments:**
-
-    - `canonical`: values by dotted name, as `Experiment.canonical` returns them.
-
-    **Returns:** 32 hexadecimal digits.
-
-    **Example:**
-
-    >>> from stepwell.experiments import name_of
-    >>> name_of({"seed": 3, "model.heads": 2})
-    '9f02a8edcce46f95ac65de0be5d89290'
-    """
-    return hashlib.sha256(canonical_text(canonical).encode()).hexdigest()[:32]
 
 
 def _check_table(given: Any, what: str) -> None:
@@ -404,170 +523,8 @@ def _check_table(given: Any, what: str) -> None:
         raise InvalidInput(f"{what} is {shown(given)}; it must be a table of values by name")
 
 
-def _as_mapping(section: str, given: Any) -> dict[str, Any]:
-    if given is None:
-        return {}
-    if isinstance(given, str):
-        return {"kind": given}
-    if isinstance(given, Section):
-        return {"kind": given.kind, **given.given}
-    if isinstance(given, Mapping) and all(isinstance(key, str) for key in given):
-        return dict(given)
-    raise InvalidInput(f"{section} is {shown(given)}; it must be the name of a kind, or a table of fields with kind")
-
-
-def section_of_given(section: SectionName, given: Any, sections: Mapping[str, Any]) -> Section:
-    """A section, its values checked and its defaults filled in."""
-    values = {name: value for name, value in _as_mapping(section, given).items() if value is not None}
-    named = values.pop("kind", None)
-    kind = find_kind(section, default_kind(section, sections) if named is None else named)
-    checked = {name: convert(kind, name, value) for name, value in values.items()}
-    return resolved(kind, checked, sections, named=named is not None)
-
-
-def resolved(kind: Kind, given: Mapping[str, Any], sections: Mapping[str, Any], *, named: bool) -> Section:
-    """A section of checked values."""
-    filled = {name: field.default for name, field in kind.fields.items()} | dict(given)
-    if kind.fill is not None:
-        before, filled = filled, kind.fill(dict(filled), sections)
-        filled = filled if kind.is_own else _checked(kind, before, filled)
-    for name in given:
-        _check_effect(kind, name, given, filled)
-    canonical = filled if kind.canonical is None else kind.canonical(filled, sections)
-    for name in kind.conditional:  # a default that has no effect would be refused if it were given
-        if canonical.get(name) == kind.fields[name].default and _without_effect(kind, name, filled):
-            canonical = {other: value for other, value in canonical.items() if other != name}
-    remembered = {**({"kind": kind.name} if named else {}), **given}
-    return Section(kind.name, remembered, {**filled, **canonical}, canonical)
-
-
-def _checked(kind: Kind, before: Mapping[str, Any], filled: Mapping[str, Any]) -> dict[str, Any]:
-    """Filled values, of which the new ones are converted as if they had been given: a name does not depend on that."""
-    made = dict(filled)
-    for name, value in made.items():
-        if value is not None and value is not before.get(name) and name in kind.fields:
-            made[name] = convert(kind, name, value)
-    return made
-
-
-def _without_effect(kind: Kind, name: str, filled: Mapping[str, Any]) -> str:
-    """The field that keeps another from having an effect; empty if it has one."""
-    when = kind.fields[name].about.when
-    return next((other for other, values in when.items() if filled[other] not in values), "")
-
-
-def _check_effect(kind: Kind, name: str, given: Mapping[str, Any], filled: Mapping[str, Any]) -> None:
-    """Refuse a value that has no effect."""
-    other = _without_effect(kind, name, filled)
-    if other:
-        allowed = " or ".join(map(_word, kind.fields[name].about.when[other]))
-        raise InvalidInput(
-            f"{name} is given as {shown(given[name])}, and has an effect only where {other} is {allowed}; here "
-            f"{other} is {_word(filled[other])}, so leave it out"
-        )
-
-
-def _word(value: Any) -> str:
-    return "left out" if value is None else str(value)
-
-
-def default_kind(section: SectionName, sections: Mapping[str, Any]) -> str:
-    """The kind of a section that is not named."""
-    if section == "task":
-        return _DEFAULT_TASK
-    if section == "record":
-        return "record"
-    before: SectionName = SECTIONS[SECTIONS.index(section) - 1]
-    previous: Section = sections[before]
-    follows = find_kind(before, previous.kind).follows
-    if follows is None:
-        return {"model": "separate", "objective": "sampled", "training": "descent"}[section]
-    return follows if isinstance(follows, str) else follows(dict(previous), sections)
-
-
-def convert(kind: Kind, name: str, value: Any, *, label: str | None = None, text: bool = False) -> Any:
-    """A value of a field of a kind, checked."""
-    if name not in kind.fields:
-        raise InvalidInput(_no_field(kind, name))
-    where = name if kind.section == "record" else f"{kind.section}.{name}"
-    return kind.fields[name].convert(value, name=label or where, text=text)
-
-
-def _belongs(key: Any) -> str:
-    """What to do with a key that is no section: use another verb or table, or the nearest name."""
-    if key == "sweep":
-        return "a file with this table is a study: run it with `stepwell sweep`, or remove the table"
-    for section in SECTIONS:
-        if any(key in kind.fields for kind in kinds(section).values()):
-            return f"it is a field of the section {section}: write it in the table [{section}]"
-    return nearest(str(key), [*SECTIONS, "seed"])
-
-
-def _no_field(kind: Kind, name: str) -> str:
-    """What to say of a field that a kind does not have: who has it, or what was meant."""
-    what = "record" if kind.section == "record" else f"the {kind.section} kind {kind.name}"
-    having = [other.name for other in kinds(kind.section).values() if name in other.fields]
-    if having:
-        listing = having[0] if len(having) == 1 else f"one of {', '.join(having)}"
-        return f"{what} has no field {shown(name)}; leave it out, or choose the {kind.section} {listing}"
-    elsewhere = [section for section in SECTIONS if any(name in other.fields for other in kinds(section).values())]
-    if elsewhere:
-        return f"{what} has no field {shown(name)}; it belongs to the section {elsewhere[0]}"
-    return f"{what} has no field {shown(name)}; {nearest(name, list(kind.fields)) if kind.fields else 'it has none'}"
-
-
-def replaced(section: SectionName, current: Section, change: dict[str, Any]) -> dict[str, Any]:
-    """What is given of a section after a change. A kind that was not named follows anew from the sections before."""
-    before = {name: value for name, value in current.given.items() if name != "kind"}
-    name = change.get("kind", current.given.get("kind"))
-    if name is not None and name != current.kind:
-        fields = find_kind(section, name).fields
-        before = {field: value for field, value in before.items() if field in fields}
-    known = [find_kind(section, name or current.kind)]
-    changed = change.keys() - {"kind"}
-    if name is None and not changed <= known[0].fields.keys():  # another kind may follow, to which these belong
-        known = [kind for kind in kinds(section).values() if changed <= kind.fields.keys()]
-    for kind in known:
-        for field in change:
-            for other in kind.replaces.get(field, ()):
-                if change[field] is not None and other not in change:
-                    before.pop(other, None)
-    made = {**before, **{field: value for field, value in change.items() if field != "kind"}}
-    return {**({"kind": name} if name is not None else {}), **made}
-
-
-def sections_of(experiment: Experiment) -> dict[str, Any]:
-    """Return all sections by name, and the seed: what `fill` and `canonical` of a kind read.
-
-    **Arguments:**
-
-    - `experiment`: the experiment.
-
-    **Returns:** the sections and the seed, by name.
-
-    **Example:**
-
-    >>> import stepwell as sw
-    >>> list(sw.experiments.sections_of(sw.Experiment()))
-    ['task', 'model', 'objective', 'training', 'record', 'seed']
-    """
-    return {**{name: getattr(experiment, name) for name in SECTIONS}, "seed": experiment.seed}
-
-
-def training_of(experiment: Experiment) -> "AbstractTraining":
-    """Return the training of an experiment: what its builder makes of its fields.
-
-    **Arguments:**
-
-    - `experiment`: the experiment.
-
-    **Returns:** the training.
-
-    **Example:**
-
-    >>> import stepwell as sw
-    >>> sw.experiments.training_of(sw.Experiment(training={"kind": "descent", "rate": 0.1, "steps": 5}))
-    Descent(rate=0.1, steps=5, optimizer='sgd', schedule='constant')
-    """
-    kind = find_kind("training", experiment.training.kind)
-    return kind.build(**{name: experiment.training[name] for name in kind.fields})
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that are not None, lists in place of tuples."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in values.items() if value is not None
+    }

@@ -1,6 +1,4 @@
-"""One field of an experiment: its type, bounds, default, symbol and help, declared once.
-
-A field is declared where its kind is: as an annotated keyword of a builder's signature,
+"""One field of an experiment, declared once, as an annotated keyword of a builder:
 
     heads: Annotated[int, Field("attention heads", symbol="H", least=1, slider=(1, 8))] = 4
 
@@ -17,7 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from stepwell._util.errors import InvalidInput
-from stepwell._util.text import shown
+from stepwell._util.text import listed, shown
 
 _LARGEST = 1.7976931348623157e308
 _LARGEST_INTEGER = 2**63 - 1
@@ -80,7 +78,7 @@ class DeclaredField:
 
     @classmethod
     def of(cls, name: str, annotation: Any, default: Any) -> "DeclaredField":
-        """The field of a parameter of a builder."""
+        """Return the field of a parameter of a builder."""
         about = Field("")
         if get_origin(annotation) is Annotated:
             annotation, *notes = get_args(annotation)
@@ -120,7 +118,7 @@ class DeclaredField:
         return plain[0] if len(plain) == 1 and plain[0] in (bool, int, float, str) else None
 
     def convert(self, value: Any, *, name: str | None = None, text: bool = False) -> Any:
-        """The value, if it is allowed; strings of a command line are read where `text` says so."""
+        """Return the value, if it is allowed; with `text` it is read from the strings of a command line."""
         given: Any = " ".join(value) if text and isinstance(value, list) else value
         plain: Any = getattr(value, "tolist", None)  # of NumPy's and JAX's numbers and arrays
         if plain is not None:
@@ -144,16 +142,14 @@ class DeclaredField:
 
     @property
     def _needs_list(self) -> bool:
-        parts = [part for part in _parts(self.kind) if part is not type(None)]
-        return all(_is_list(part) for part in parts)
+        return all(_is_list(part) for part in _parts(self.kind) if part is not type(None))
 
     def allowed(self) -> str:
-        """What a value must be, in words."""
-        words = [_words(part, self.about) for part in _parts(self.kind) if part is not type(None)]
-        return " or ".join(words)
+        """Return what a value must be, in words."""
+        return " or ".join(_words(part, self.about) for part in _parts(self.kind) if part is not type(None))
 
     def schema(self) -> dict[str, Any]:
-        """The field in JSON Schema."""
+        """Return the field in JSON Schema."""
         made = _without_limits(msgspec.json.schema(self.checked))
         if self.about.help:
             made["description"] = self.description()
@@ -162,7 +158,7 @@ class DeclaredField:
         return made
 
     def description(self) -> str:
-        """Its help with symbol and unit."""
+        """Return its help with symbol and unit."""
         notes = ", ".join(filter(None, (self.about.symbol, self.about.unit)))
         return self.about.help + (f" ({notes})" if notes else "")
 
@@ -211,14 +207,11 @@ def _bounded(kind: Any, about: Field) -> Any:
         ]
     if kind is int or kind is float:
         largest = _LARGEST_INTEGER if kind is int else _LARGEST
-        bounds: dict[str, Any] = {"le": kind(largest if about.most is None else about.most)}
-        bounds |= {"gt": kind(about.above)} if about.above is not None else {}
-        bounds |= {"ge": kind(-largest if about.least is None else about.least)} if about.above is None else {}
-        return Annotated[kind, msgspec.Meta(**bounds)]
+        low: dict[str, Any] = {"ge": kind(-largest if about.least is None else about.least)}
+        low = low if about.above is None else {"gt": kind(about.above)}
+        return Annotated[kind, msgspec.Meta(**low, le=kind(largest if about.most is None else about.most))]
     if kind is str:
-        return Annotated[
-            str, msgspec.Meta(max_length=LONGEST_STRING, pattern=r"^[^\x00-\x1f\x7f\ud800-\udfff]*$(?!\n)")
-        ]
+        return Annotated[str, msgspec.Meta(max_length=LONGEST_STRING, pattern=_PRINTABLE)]
     if kind in (bool, type(None)) or get_origin(kind) is Literal:
         return kind
     raise TypeError(
@@ -231,22 +224,18 @@ def _words(kind: Any, about: Field) -> str:
         inner = _words(get_args(kind)[0], about)
         return "a list of " + re.sub("^an? (integer|number|string)", r"\1s", inner)
     if get_origin(kind) is Literal:
-        *most, last = map(str, get_args(kind))
-        return f"one of {', '.join(most)} or {last}" if most else last
+        words = [str(word) for word in get_args(kind)]
+        return f"one of {listed(words)}" if len(words) > 1 else words[0]
     if kind is bool:
         return "true or false"
     if kind is str:
         return f"a string of at most {LONGEST_STRING} printable characters"
     word = "an integer" if kind is int else "a number"
-    low = f" above {about.above:g}" if about.above is not None else ""
-    low = f" from {about.least:g}" if about.least is not None and not low else low
-    high = "" if about.most is None else f", at most {_figure(about.most)}"
-    high = f" to {_figure(about.most)}" if about.most is not None and low.startswith(" from") else high
-    return word + low + (high or (" on" if low.startswith(" from") else ""))
-
-
-def _figure(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:g}"
+    most = str(about.most) if isinstance(about.most, int) else f"{about.most or 0:g}"
+    if about.above is None and about.least is not None:
+        return f"{word} from {about.least:g} " + ("on" if about.most is None else f"to {most}")
+    low = "" if about.above is None else f" above {about.above:g}"
+    return word + low + ("" if about.most is None else f", at most {most}")
 
 
 def _without_limits(schema: Any) -> Any:

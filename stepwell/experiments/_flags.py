@@ -1,21 +1,21 @@
 """Flags of the terminal, derived from the declarations of kinds.
 
-Each field of a kind is a flag of its own name, `--heads`; where two sections have a field of one name or a verb has
-such a flag itself, and always besides, `--model.heads`. The kinds themselves are `--task`, `--model`, `--objective` and
-`--training`.
+Each field is a flag of its own name, `--heads`, where no other section or verb has one of this name, and always besides
+`--model.heads`. The kinds themselves are `--task`, `--model`, `--objective` and `--training`.
 """
 
 import argparse
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
 from stepwell._util.errors import InvalidInput
 from stepwell._util.text import nearest, shown
 
-from ._experiment import SEED, Experiment, convert, default_kind, replaced, section_of_given, sections_of
+from ._experiment import SEED, Experiment
 from ._field import DeclaredField
-from ._kind import SECTIONS, Kind, SectionName, find_kind, kinds
-from ._toml import document_in
+from ._kind import SECTIONS, Kind, find_kind, kinds, sections_with
+from ._section import convert, default_kind, replaced, section_of_given
 
 _MOST_SEEDS = 10**6
 OTHER_FLAGS = frozenset(
@@ -28,28 +28,6 @@ OTHER_FLAGS = frozenset(
 def flag(name: str) -> str:
     """A field as a flag."""
     return f"--{name.replace('_', '-')}"
-
-
-def fields_by_name() -> dict[str, list[tuple[SectionName, Kind, DeclaredField]]]:
-    """All fields of all registered kinds, by their short names."""
-    made: dict[str, list[tuple[SectionName, Kind, DeclaredField]]] = {}
-    for section in SECTIONS:
-        for kind in kinds(section).values():
-            for name, field in kind.fields.items():
-                made.setdefault(name, []).append((section, kind, field))
-    return made
-
-
-def section_of(name: str) -> SectionName:
-    """The section that a short name belongs to; `InvalidInput` if several have it, or none."""
-    owners = fields_by_name().get(name, [])
-    sections: list[SectionName] = list(dict.fromkeys(section for section, _, _ in owners))
-    if len(sections) > 1:
-        listed = " or ".join(f"{section}.{name}" for section in sections)
-        raise InvalidInput(f"{name} is a field of {' and '.join(sections)}; write {listed}")
-    if not sections:
-        raise InvalidInput(f"there is no field {shown(name)}; {nearest(name, [*fields_by_name(), 'seed'])}")
-    return sections[0]
 
 
 def full_name(name: str) -> str:
@@ -76,19 +54,25 @@ def full_name(name: str) -> str:
         return f"{name}.kind"
     section, dot, field = name.partition(".")
     if not dot:
-        return f"{section_of(name)}.{name}"
+        having = sections_with(name)
+        if len(having) > 1:
+            listed = " or ".join(f"{one}.{name}" for one in having)
+            raise InvalidInput(f"{name} is a field of {' and '.join(having)}; write {listed}")
+        if not having:
+            known = [field for one in SECTIONS for kind in kinds(one).values() for field in kind.fields]
+            raise InvalidInput(f"there is no field {shown(name)}; {nearest(name, [*dict.fromkeys(known), 'seed'])}")
+        return f"{having[0]}.{name}"
     if section not in SECTIONS:
         raise InvalidInput(f"there is no section {shown(section)}; {nearest(section, list(SECTIONS))}")
-    known = {field for kind in kinds(section).values() for field in kind.fields}
-    if field != "kind" and field not in known:
-        known = {field for kind in kinds(section, installed=True).values() for field in kind.fields}
-        if field not in known:
-            raise InvalidInput(f"the section {section} has no field {shown(field)}; {nearest(field, sorted(known))}")
-    return name
+    for installed in (False, True):
+        known = {"kind", *(field for kind in kinds(section, installed=installed).values() for field in kind.fields)}
+        if field in known:
+            return name
+    raise InvalidInput(f"the section {section} has no field {shown(field)}; {nearest(field, sorted(known))}")
 
 
 def add_experiment_flags(parser: argparse.ArgumentParser, *, seeds: bool = False) -> None:
-    """Declare a file and all flags of an experiment.
+    """Add the file and all flags of an experiment to a parser.
 
     **Arguments:**
 
@@ -110,8 +94,7 @@ def add_experiment_flags(parser: argparse.ArgumentParser, *, seeds: bool = False
         "file", metavar="FILE", nargs="?", help="an experiment as a TOML or JSON file; flags replace what it says"
     )
     absent: Any = {"default": argparse.SUPPRESS}
-    seeding = parser.add_argument_group("seed")
-    only = seeding.add_mutually_exclusive_group()
+    only = parser.add_argument_group("seed").add_mutually_exclusive_group()
     only.add_argument("--seed", metavar="S", **absent, help=f"{SEED.about.help} (default: 0)")
     if seeds:
         only.add_argument(
@@ -125,21 +108,14 @@ def add_experiment_flags(parser: argparse.ArgumentParser, *, seeds: bool = False
         known = kinds(section)
         group = parser.add_argument_group(section)
         if section != "record":
-            described = "; ".join(f"{kind.name}: {kind.help.rstrip('.')}" for kind in known.values())
-            group.add_argument(
-                f"--{section}", metavar="KIND", dest=f"{section}.kind", **absent, help=_escaped(described)
-            )
+            text = "; ".join(f"{kind.name}: {kind.help.rstrip('.')}" for kind in known.values()).replace("%", "%%")
+            group.add_argument(f"--{section}", metavar="KIND", dest=f"{section}.kind", **absent, help=text)
         for name in dict.fromkeys(name for kind in known.values() for name in kind.fields):
             owners = [kind for kind in known.values() if name in kind.fields]
             names = dict.fromkeys([flag(name), f"--{section}.{name}", f"--{name}"])
             names = list(names) if _is_short(name) else [f"--{section}.{name}"]
-            group.add_argument(
-                *names,
-                dest=f"{section}.{name}",
-                help=_help(name, owners, len(known)),
-                **_reading([kind.fields[name] for kind in owners]),
-                **absent,
-            )
+            options = _reading([kind.fields[name] for kind in owners]) | absent
+            group.add_argument(*names, dest=f"{section}.{name}", help=_help(name, owners, len(known)), **options)
 
 
 def _reading(fields: list[DeclaredField]) -> dict[str, Any]:
@@ -173,21 +149,14 @@ def _help(name: str, owners: list[Kind], total: int) -> str:
             of_value.setdefault(_shown(value), []).append(kind)
         listed = ", ".join(f"{value} for {' and '.join(names)}" for value, names in of_value.items())
         text += f" (default: {listed})"
-    return _escaped(text + ("" if len(owners) == total else f" [{', '.join(kind.name for kind in owners)}]"))
+    text += "" if len(owners) == total else f" [{', '.join(kind.name for kind in owners)}]"
+    return text.replace("%", "%%")
 
 
 def _shown(value: Any) -> str:
-    return (
-        " ".join(map(_shown, value))
-        if isinstance(value, tuple)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%%")
+    if isinstance(value, tuple):
+        return " ".join(map(_shown, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def experiment_from(arguments: argparse.Namespace) -> Experiment:
@@ -212,7 +181,7 @@ def experiment_from(arguments: argparse.Namespace) -> Experiment:
         if dot and section in SECTIONS:
             given[section][field] = words
     path = getattr(arguments, "file", None)
-    base = Experiment() if path is None else Experiment.from_dict(document_in(path), str(path))
+    base = Experiment() if path is None else Experiment.read(path)
     seed = SEED.convert(arguments.seed, name="--seed", text=True) if hasattr(arguments, "seed") else base.seed
     made: dict[str, Any] = {"seed": seed}
     sections: dict[str, Any] = {"seed": seed}
@@ -224,27 +193,6 @@ def experiment_from(arguments: argparse.Namespace) -> Experiment:
         made[section] = replaced(section, current, {**({"kind": named} if named else {}), **change})
         sections[section] = section_of_given(section, made[section], sections)
     return Experiment(**made)
-
-
-def seeds_from(arguments: argparse.Namespace, first: int) -> list[int] | None:
-    """Return the seeds of `--seeds`; None if it was not given.
-
-    **Arguments:**
-
-    - `arguments`: what a parser with `--seeds` returned.
-    - `first`: the seed of the experiment, from which a number of seeds is counted.
-
-    **Returns:** the seeds, or None.
-
-    **Example:**
-
-    >>> import argparse
-    >>> from stepwell.experiments import seeds_from
-    >>> seeds_from(argparse.Namespace(seeds=["3"]), 10)
-    [10, 11, 12]
-    """
-    words = getattr(arguments, "seeds", None)
-    return None if words is None else seeds_of(words, first)
 
 
 def seeds_of(words: Iterable[str], first: int) -> list[int]:
@@ -282,43 +230,15 @@ def seeds_of(words: Iterable[str], first: int) -> list[int]:
     return made
 
 
-def command_of(experiment: Experiment, verb: str = "train") -> list[str]:
-    """Return the words of the command that describes an experiment.
-
-    **Arguments:**
-
-    - `experiment`: the experiment.
-    - `verb`: "train" or "predict".
-
-    **Returns:** the words, beginning with "stepwell". Values that are the default are left out. `InvalidInput` is
-    raised for a list of strings of which one begins with a hyphen: a command cannot say it.
-
-    **Example:**
-
-    >>> import stepwell as sw
-    >>> sw.experiments.command_of(sw.Experiment(model={"kind": "merged", "heads": 8}, seed=3))
-    ['stepwell', 'train', '--model', 'merged', '--heads', '8', '--seed', '3']
-    """
-    for left_out in (_of_kinds(experiment), None):
-        words = _command(experiment, left_out)
-        if _is_command(words, experiment):
-            return ["stepwell", verb, *words]
+def command_of(experiment: Experiment, verb: str) -> list[str]:
+    """What `Experiment.command` returns."""
+    for shorter in (True, False):
+        with contextlib.suppress(InvalidInput):  # defaults of the same kinds may not fit together
+            kinds_alone = {section: getattr(experiment, section).kind for section in SECTIONS}
+            words = _command(experiment, Experiment(**kinds_alone) if shorter else None)
+            if parsed(words) == experiment:
+                return ["stepwell", verb, *words]
     raise InvalidInput("there is no command for this experiment, since a word of a list begins with -; write a file")
-
-
-def _of_kinds(experiment: Experiment) -> Experiment | None:
-    """The experiment of the same kinds with the default of every field, if these fit together."""
-    try:
-        return Experiment(**{section: getattr(experiment, section).kind for section in SECTIONS})
-    except InvalidInput:
-        return None
-
-
-def _is_command(words: list[str], experiment: Experiment) -> bool:
-    try:
-        return parsed(words) == experiment
-    except InvalidInput:
-        return False
 
 
 def _command(experiment: Experiment, default: Experiment | None) -> list[str]:
@@ -326,7 +246,7 @@ def _command(experiment: Experiment, default: Experiment | None) -> list[str]:
     words = []
     for section in SECTIONS:
         mine = getattr(experiment, section)
-        if section != "record" and (default is None or default_kind(section, sections_of(experiment)) != mine.kind):
+        if section != "record" and (default is None or default_kind(section, experiment.sections) != mine.kind):
             words += [f"--{section}", mine.kind]
         values = mine.given if section == "record" else mine.canonical
         for field, value in values.items():
@@ -347,8 +267,7 @@ def parsed(words: list[str]) -> Experiment:
 
 def _is_short(name: str) -> bool:
     """Whether a field has a flag of its own name."""
-    sections = [section for section in SECTIONS if any(name in kind.fields for kind in kinds(section).values())]
-    return len(sections) == 1 and name not in OTHER_FLAGS and name not in SECTIONS
+    return len(sections_with(name)) == 1 and name not in OTHER_FLAGS and name not in SECTIONS
 
 
 def _flagged(name: str, value: Any) -> list[str]:

@@ -31,6 +31,13 @@ _CONTEXT: dict[str, tuple[str, ...]] = {
 }
 """What a builder may ask for beside its fields, as positional parameters by name."""
 
+_NOTES: dict[str, tuple[str, ...]] = {
+    "task": ("closed_form", "rotates"),
+    "model": ("theory", "factors", "activation", "reads", "weights", "divisors", "many"),
+    "objective": ("holds", "rotates"),
+}
+"""What may be said of a kind beside its fields, as `register` explains."""
+
 Builder = TypeVar("Builder", bound=Callable[..., Any])
 Values = dict[str, Any]
 Fill = Callable[[Values, Mapping[str, Any]], Values]
@@ -39,14 +46,9 @@ Fill = Callable[[Values, Mapping[str, Any]], Values]
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """One kind of a section.
+    """A kind of task, model, objective, training or record, as `register` explains its parts.
 
-    - `build`: makes the task, model, objective or training of its context (`wants`) and its fields.
-    - `fill`: fills in defaults that depend on other values, and refuses what does not fit together.
-    - `canonical`: from filled values to those that the name of an experiment is made of.
-    - `follows`: the kind of the next section by default, or a function of the values that returns it.
-    - `replaces`: by field, other fields that a new value of it takes the place of.
-    - `notes`: what else the package knows of it, as `register` lists: `theory`, `many` and others of a model.
+    `build` makes what it is a kind of, from its context (`wants`) and its fields.
     """
 
     section: SectionName
@@ -87,11 +89,11 @@ def register(
     replaces: Mapping[str, tuple[str, ...]] | None = None,
     **notes: Any,
 ) -> Callable[[Builder], Builder]:
-    """Register a builder as a kind of a section: a decorator.
+    """Return a decorator that registers a builder as a kind of a section.
 
     Keyword-only parameters of the builder are the fields of the kind. Each has a type, a default and, best, a `Field`
     with its help and bounds. Other parameters are asked for by name: a task may have `key`; a model `task` and `key`;
-    an objective `task`, `model`, `normalization` and `key`.
+    an objective `task`, `model`, `normalization` and `key`; each of them, instead of `key`, all `keys` of the seed.
 
     **Arguments:**
 
@@ -110,11 +112,16 @@ def register(
         - `weights`: a function of the values, the dimension and the outputs that returns how many weights there are.
           What would not fit into memory is then refused before it is built.
         - `divisors`: where initial weights are normal numbers times the field `scale`, a function of the same that
-          returns what the scale is divided by for each array of weights. Sweeps then draw those of many runs at once.
+          returns what the scale is divided by for each array of weights, or None for values at which they are not.
+          Sweeps and runs of several seeds then draw them at once, on tasks and objectives that rotate.
         - `many`: a builder of many models of one task at once for sweeps. It gets what the plain builder gets, but an
           array of keys, and each field whose value is a float as an array, and returns a model whose weights have the
           runs as their first axis. Its first and last model are compared with those of the plain builder, bit for bit.
-      Of an objective, `holds="moments"`: its sequences are not held in memory, only their moments.
+      Of a task, `closed_form=True`: its class has `closed_form`, and linear attention is trained on `population` by
+      default, otherwise on `moments`; `rotates`: the name of a field that is "axes" or "random"; at "random" the task
+      is that at "axes", rotated by `random_rotation(dim, key=key)`. Of an objective, `holds="moments"`: sequences are
+      not held in memory, only their moments; `rotates=True`: it is made of `task` and `normalization` alone, and its
+      arrays with two axes are matrices over the inputs.
 
     **Returns:** the decorator, which returns the builder as it is.
 
@@ -129,18 +136,17 @@ def register(
     >>> sw.Experiment(model="halved").model.heads
     2
     """
-    if section not in SECTIONS:
-        raise InvalidInput(f"section is {shown(section)}; it must be one of {', '.join(SECTIONS)}")
-
+    kinds(section)  # which refuses what is no section
+    for note in notes:
+        if note not in _NOTES.get(section, ()):
+            near = nearest(note, [*_NOTES.get(section, ()), "fill", "canonical", "follows", "replaces"])
+            raise InvalidInput(f"the {section} kind {name} is registered with an unknown note {note!r}; {near}")
     if not re.fullmatch(r"[^\W_][\w-]*", name):
         raise InvalidInput(f"the kind is called {shown(name)}; a name has letters, digits, _ and -, as files do")
 
     def wrap(builder: Builder) -> Builder:
-        positional = [
-            parameter.name
-            for parameter in inspect.signature(builder).parameters.values()
-            if parameter.kind is not inspect.Parameter.KEYWORD_ONLY
-        ]
+        parameters = inspect.signature(builder).parameters.values()
+        positional = [one.name for one in parameters if one.kind is not inspect.Parameter.KEYWORD_ONLY]
         for wanted in positional:
             if wanted not in _CONTEXT[section]:
                 allowed = ", ".join(_CONTEXT[section]) or "none"
@@ -154,22 +160,15 @@ def register(
                 f"the {section} kind {name} is registered already, by {'.'.join(_origin(earlier.build))}; choose "
                 "another name"
             )
-        help_line = (inspect.getdoc(builder) or name).splitlines()[0]
-        fields = fields_of(builder)
+        help_line, fields = (inspect.getdoc(builder) or name).splitlines()[0], fields_of(builder)
+        if "divisors" in notes and "scale" not in fields:
+            raise InvalidInput(
+                f"the model kind {name} is registered with the note divisors, by which the field scale is divided, and "
+                "its builder has no such field; give it the keyword scale: float, or leave the note out"
+            )
+        described = section, name, builder, fields, tuple(positional), help_line
         _REGISTRATIONS[0] += 1
-        _REGISTRY[section][name] = Kind(
-            section,
-            name,
-            builder,
-            fields,
-            tuple(positional),
-            help_line,
-            fill,
-            canonical,
-            follows,
-            replaces or {},
-            notes,
-        )
+        _REGISTRY[section][name] = Kind(*described, fill, canonical, follows, replaces or {}, notes)
         return builder
 
     return wrap
@@ -205,8 +204,13 @@ def kinds(section: SectionName, *, installed: bool = False) -> dict[str, Kind]:
     return _REGISTRY[section]
 
 
+def sections_with(field: str) -> list[SectionName]:
+    """The sections of which a kind has this field."""
+    return [section for section in SECTIONS if any(field in kind.fields for kind in kinds(section).values())]
+
+
 def registrations() -> int:
-    """Return how often a kind was registered: what is remembered of kinds holds as long as this stays the same.
+    """Return how often a kind was registered: what was derived from kinds holds as long as this stays the same.
 
     **Returns:** the number of calls of the decorators that `register` returns.
 
@@ -247,7 +251,7 @@ def find_kind(section: SectionName, name: Any) -> Kind:
 
 
 def note_of(model: str, note: str, default: Any = None) -> Any:
-    """Return what a kind of model is registered with beside its fields.
+    """Return a note that a kind of model was registered with.
 
     **Arguments:**
 

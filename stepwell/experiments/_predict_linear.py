@@ -1,5 +1,6 @@
 """What the theory of linear attention says of an experiment: levels, components, and drops from the initial weights."""
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
@@ -11,17 +12,18 @@ from stepwell._util.paper_time import TIME_NAME, weight_factor
 from stepwell.models import theory_of
 from stepwell.theory import IntegrationFailed, linear
 
-from ._build import build_task, keys_of, normalization_of
 from ._experiment import Experiment
+from ._keys import Keys
 from ._kind import find_kind
-from ._prediction import DropForecast, Level, Prediction, theory_name
-from ._training import time_scale
+from ._prediction import DropForecast, Level
 
 
 class Described(NamedTuple):
     """What the theory of linear attention starts from: its own task, which may be that of the sample, and weights."""
 
     predictor: linear.AbstractPredictor
+    own_task: Any
+    """That of the experiment."""
     task: Any
     weights: dict[str, np.ndarray]
     levels: tuple[Level, ...]
@@ -37,25 +39,14 @@ class Described(NamedTuple):
         return self.weights["keys"].shape[-2] if "keys" in self.weights else 1
 
 
-def describe_linear(experiment: Experiment, task: Any, model: Any) -> Described:
+def describe(experiment: Experiment, task: Any, model: Any) -> Described:
     """The theory of a task and initial weights, with its levels."""
-    predictor = linear.PREDICTORS[str(theory_name(experiment))]
-    own, remark = theory_task(experiment, task)
-    losses = linear.levels(own)
-    made = Described(predictor, own, theory_weights(experiment, model), (), remark)
+    predictor = linear.PREDICTORS[experiment.theory]
+    nearest, remark = theory_task(experiment, task)
+    losses = linear.levels(nearest)
+    made = Described(predictor, task, nearest, theory_weights(experiment, model), (), remark)
     learned = predictor.plateaus(int(np.sum(np.diff(losses) < 0)), made.heads * made.pairs)
     return made._replace(levels=tuple(Level(float(losses[m]), m) for m in learned))
-
-
-def predict_linear(experiment: Experiment, task: Any, model: Any) -> Prediction:
-    """The prediction from a task and initial weights."""
-    theory = describe_linear(experiment, task, model)
-    levels = theory.levels
-    drops, reason = drops_of(experiment, theory)
-    if not reason and len(drops) < len(levels) - 1:
-        reason = "no head is left"
-    document = _document(experiment, task, levels, drops, reason, theory.remark)
-    return Prediction(experiment, levels, drops, reason, document)
 
 
 def drops_of(experiment: Experiment, theory: Described) -> tuple[tuple[DropForecast, ...], str]:
@@ -65,7 +56,7 @@ def drops_of(experiment: Experiment, theory: Described) -> tuple[tuple[DropForec
     if training.kind == "descent":
         if (training.optimizer, training.schedule) != ("sgd", "constant"):
             return (), "times are predicted for gradient descent at a constant rate, and not for other optimizers"
-        per_step = time_scale(experiment.task, experiment.model).of_steps(1.0, training.rate)
+        per_step = experiment.time_scale.of_steps(1.0, training.rate)
     dim = theory.weights["queries" if "queries" in theory.weights else "key_queries"].shape[-1]
     require_memory(
         theory.predictor.working_bytes(theory.heads, theory.pairs, dim),
@@ -76,36 +67,44 @@ def drops_of(experiment: Experiment, theory: Described) -> tuple[tuple[DropForec
         made = theory.predictor.drops(theory.task, theory.weights)
     except (IntegrationFailed, InvalidInput) as error:
         return (), str(error)
-    drops = (
-        DropForecast(
-            float(drop.time),
-            None if per_step is None else float(drop.time) / per_step,
-            None if drop.head is None else drop.head + 1,
-            None if drop.component is None else drop.component + 1,
-        )
-        for drop in made
-    )
-    return tuple(drops)[: len(theory.levels) - 1], made.reason or ""
+    drops = []
+    for drop in made:
+        step = None if per_step is None else float(drop.time) / per_step
+        head, component = (None if place is None else place + 1 for place in (drop.head, drop.component))
+        drops.append(DropForecast(float(drop.time), float(drop.uncertainty), step, head, component))
+    return tuple(drops[: len(theory.levels) - 1]), made.reason or ""
 
 
 def theory_weights(experiment: Experiment, model: Any) -> dict[str, np.ndarray]:
     """The weights of a model as the theory takes them, for attention divided by N."""
-    normalization, context = normalization_of(experiment), experiment.task.get("context")
-    factor = 1.0
-    if normalization != "1/N":
-        factor = weight_factor(normalization, "1/N", length=context, factors=type(model).factors)
-    if theory_of(type(model)) != theory_name(experiment):
+    if theory_of(type(model)) != experiment.theory:
         raise InvalidInput(
-            f"the model kind {experiment.model.kind} is registered with theory {theory_name(experiment)}, which its "
+            f"the model kind {experiment.model.kind} is registered with theory {experiment.theory}, which its "
             f"class {type(model).__name__} does not declare; write declared_form = 'separate' in a subclass of "
             "SeparateAttention, or register it without theory"
         )
+    normalization, context, factor = experiment.normalization, experiment.task.get("context"), 1.0
+    if normalization != "1/N":
+        factor = weight_factor(normalization, "1/N", length=context, factors=type(model).factors)
     weights = {name: factor * np.asarray(value) for name, value in model.weights().items()}
     return type(model).theory_weights(weights)
 
 
 def sample_of(experiment: Experiment) -> Any:
-    """The moments of the sequences trained on, for attention divided by N; None if they are infinitely many."""
+    """Return the moments of the sequences that an experiment trains on, for attention divided by N.
+
+    **Arguments:**
+
+    - `experiment`: the experiment.
+
+    **Returns:** the `Moments`; None if the sequences are infinitely many.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> sw.experiments.sample_of(sw.Experiment()) is None
+    True
+    """
     if experiment.objective.kind not in ("moments", "sampled"):
         return None
     return _sample(experiment, find_kind("task", experiment.task.kind).build)
@@ -116,50 +115,54 @@ def _sample(experiment: Experiment, builder: Any) -> Any:
     """Levels, drops, course and comparison of a run all read them. A task that is registered anew is drawn anew."""
     from stepwell.objectives import Moments
 
-    keys = keys_of(experiment.seed)
-    task, count = build_task(experiment, keys), experiment.objective.sequences
-    return Moments.of_task(task, count, features="cubic", normalization="1/N", progress=False, key=keys.train)
+    task, count, key = experiment.build_task(), experiment.objective.sequences, Keys(experiment.seed).train
+    return Moments.of_task(task, count, features="cubic", normalization="1/N", progress=False, key=key)
 
 
 def theory_task(experiment: Experiment, task: Any) -> tuple[Any, str]:
-    """The task whose closed form is nearest to what is trained on, and a remark if it is that of the sample."""
+    """Return the task whose closed form is nearest to what an experiment trains on.
+
+    **Arguments:**
+
+    - `experiment`: the experiment.
+    - `task`: its task, as `build_task` returned it.
+
+    **Returns:** the task, of the sample where there is one; and a remark that says so.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> experiment = sw.Experiment(task={"dim": 2}, objective={"kind": "moments", "sequences": 100})
+    >>> sw.experiments.theory_task(experiment, experiment.build_task())[1]
+    'predicted for the 100 sequences trained on'
+    """
     from stepwell.analysis import sample_task
 
     sample = sample_of(experiment)
     if sample is None:
         return task, ""
     try:
-        return (
-            sample_task(task, sample, commuting=theory_name(experiment) == "merged"),
-            f"predicted for the {experiment.objective.sequences} sequences trained on",
-        )
+        nearest = sample_task(task, sample, commuting=experiment.theory == "merged")
     except InvalidInput as error:
         return task, f"predicted for infinitely many sequences: {error}"
+    return nearest, f"predicted for the {experiment.objective.sequences} sequences trained on"
 
 
-def _document(
-    experiment: Experiment,
-    task: Any,
-    levels: tuple[Level, ...],
-    drops: tuple[DropForecast, ...],
-    reason: str,
-    remark: str,
-) -> dict[str, Any]:
+def document(experiment: Experiment, theory: Described, drops: tuple[DropForecast, ...], reason: str) -> dict[str, Any]:
+    """The JSON document."""
     return {
         "experiment": experiment.to_dict(),
         "name": experiment.name,
         "components_count_from": 1,
         "heads_count_from": 1,
-        "components": _components(task),
-        "levels": [level.loss for level in levels],
-        "learned": [level.learned for level in levels],
-        "drops": [
-            {"time": drop.time, "step": drop.step, "head": drop.head, "component": drop.component} for drop in drops
-        ],
+        "components": _components(theory.own_task),
+        "levels": [level.loss for level in theory.levels],
+        "learned": [level.learned for level in theory.levels],
+        "drops": [dataclasses.asdict(drop) for drop in drops],
         "drops_missing": reason or None,
-        "remark": remark or None,
-        "final_loss": levels[-1].loss,
-        "time_unit": time_scale(experiment.task, experiment.model).unit,
+        "remark": theory.remark or None,
+        "final_loss": theory.levels[-1].loss,
+        "time_unit": experiment.time_scale.unit,
     }
 
 
@@ -170,7 +173,7 @@ def _components(task: Any) -> list[dict[str, Any]]:
         modes = linear.modes(task)
         columns = zip(modes.variances.tolist(), modes.task_variances.tolist(), modes.gains.tolist(), strict=True)
     except InvalidInput:
-        columns = ((None, None, gain) for gain in linear.component_gains(task).tolist())
+        columns = ((None, None, gain) for gain in linear.components(task).gains.tolist())
     return [
         {"component": d, "eigenvalue": lam, "task_eigenvalue": omega, "gain": gain}
         for d, (lam, omega, gain) in enumerate(columns, start=1)
@@ -186,23 +189,19 @@ def tables(document: dict[str, Any]) -> str:
     lines = [f"in-context regression in dimension {len(document['components'])}, context {lengths}{noise}", ""]
     lines.append("component  eigenvalue  task eigenvalue        gain")
     for row in document["components"]:
-        variances = f"{_number(row['eigenvalue']):>10}  {_number(row['task_eigenvalue']):>15}"
+        variances = f"{number(row['eigenvalue']):>10}  {number(row['task_eigenvalue']):>15}"
         lines.append(f"{row['component']:>9}  {variances}  {as_loss(row['gain']):>10}")
     lines += ["", "      loss  components learned"]
     for level, learned in zip(document["levels"], document["learned"], strict=True):
-        lines.append(f"{as_loss(level):>10}  {_first(learned)}")
+        lines.append(f"{as_loss(level):>10}  {({0: 'none', 1: '1', 2: '1 2'}).get(learned, f'1 to {learned}')}")
     lines += ["", _model_line(model, document["experiment"]["seed"])]
     lines += _drop_lines(document)
     lines += ["", f"final loss {as_loss(document['final_loss'])}"]
     return "\n".join(lines + ([document["remark"]] if document["remark"] else []))
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.6g}"
-
-
-def _first(learned: int) -> str:
-    return {0: "none", 1: "1", 2: "1 2"}.get(learned, f"1 to {learned}")
 
 
 def _model_line(model: dict[str, Any], seed: int) -> str:
@@ -219,13 +218,12 @@ def _drop_lines(document: dict[str, Any]) -> list[str]:
     """The table of drops; the time of a drop is when the loss is halfway down."""
     drops, levels, reason = document["drops"], document["levels"], document["drops_missing"]
     stepped = any(drop["step"] is not None for drop in drops)
-    lines = [f"{'drop at ' + TIME_NAME:>13}{'       step' if stepped else ''}        loss to  head  component"]
+    lines = [f"{'drop at ' + TIME_NAME:>13}{'±':>10}{'       step' if stepped else ''}        loss to  head  component"]
     for drop, level in zip(drops, levels[1:], strict=False):
         step = f"  {drop['step']:>9.0f}" if stepped else ""
-        who = [
-            f"{'all' if drop[name] is None else drop[name]:>{width}}" for name, width in (("head", 4), ("component", 9))
-        ]
-        lines.append(f"{drop['time']:>13.6g}{step}  {as_loss(level):>13}  {'  '.join(who)}")
+        head, component = ("all" if drop[name] is None else drop[name] for name in ("head", "component"))
+        time = f"{drop['time']:>13.6g}  {float(format(drop['uncertainty'], '.1e')):>8g}"
+        lines.append(f"{time}{step}  {as_loss(level):>13}  {head:>4}  {component:>9}")
     if len(drops) < len(levels) - 1:
         missing = counted(len(levels) - 1 - len(drops), "drop" if not drops else "later drop")
         lines.append(f"no time is given for {missing}: {reason}")

@@ -1,12 +1,26 @@
-"""What theory says of an experiment before anything is trained: from its own task, sample and initial weights."""
+"""What theory says of an experiment before anything is trained, from its own task, sample and initial weights."""
 
 import dataclasses
-from typing import Any
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._build import Keys, build_model, build_task, keys_of, normalization_of
-from ._experiment import Experiment
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+
+from ._experiment import Built, Experiment
 from ._kind import note_of
-from ._memory import check_weights
+from ._memory import check_prediction
+
+if TYPE_CHECKING:
+    import numpy as np
+    import xarray as xr
+
+    from stepwell.analysis import Comparison
+
+    from ._predict_linear import Described
+
+_POINTS = 2001
+"""Times at which a predicted course is drawn."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,86 +35,151 @@ class Level:
 class DropForecast:
     """A drop of the loss: the time t/τ at which it is halfway down, its step if there are steps, who makes it.
 
-    Head and component count from 1; None is all of them.
+    Of 100 times at least some 95 are off by less than their `uncertainty`, in t/τ. Head and component count from 1;
+    None is all of them.
     """
 
     time: float
+    uncertainty: float
     step: float | None
     head: int | None
     component: int | None
 
 
-@dataclasses.dataclass(frozen=True)
-class Prediction:
-    """What theory says of an experiment.
+class Course(NamedTuple):
+    """A predicted loss by time, and its drops."""
 
-    `levels` and `drops` are those of linear attention; `reason` says why there are none, or why some drops are missing.
-    `document` is all of it as plain values, and `str` a table.
+    times: "np.ndarray"
+    loss: "np.ndarray"
+    drops: tuple[DropForecast, ...]
+    label: str
+
+
+class Prediction:
+    """What theory says of an experiment. Each part is computed when it is first asked for; `str` is a table of all.
+
+    `WouldNotFit` is raised where its initial weights, or the moments of its sequences, would not fit in memory.
     """
 
-    experiment: Experiment
-    levels: tuple[Level, ...] = ()
-    drops: tuple[DropForecast, ...] = ()
-    reason: str = ""
-    document: dict[str, Any] = dataclasses.field(default_factory=dict)
+    @checked
+    def __init__(self, experiment: Experiment, built: Built | None = None):
+        self.experiment = experiment
+        self._built = built
+        self._several = note_of(experiment.model.kind, "reads") == "spectra"
+        if experiment.task.kind != "multitask":
+            self._missing = no_theory(experiment)
+        else:
+            model = experiment.model.kind
+            self._missing = "" if self._several else f"there is no theory of the model {model} on this task"
+
+    @functools.cached_property
+    def _task(self) -> Any:
+        check_prediction(self.experiment)  # before anything is built
+        return self.experiment.build_task() if self._built is None else self._built.task
+
+    @functools.cached_property
+    def _model(self) -> Any:
+        return self.experiment.build_model(self._task) if self._built is None else self._built.model
+
+    @functools.cached_property
+    def _theory(self) -> "Described":
+        from ._predict_linear import describe
+
+        return describe(self.experiment, self._task, self._model)
+
+    @functools.cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """The levels of the loss that a run can visit; none where there is no theory.
+
+        Of several regressions, those before and after all are learned, to leading order, if each has a head.
+        """
+        if not self._several:
+            return () if self._missing else self._theory.levels
+        from stepwell.theory import softmax
+
+        if self.experiment.model.heads < len(self._task.dims):
+            return ()
+        last = float(softmax.flow_limit_loss(self._task).sum())
+        return Level(float(self._task.signals.sum()), 0), Level(last, len(self._task.dims))
+
+    @functools.cached_property
+    def _drops(self) -> tuple[tuple[DropForecast, ...], str]:
+        from ._predict_linear import drops_of
+
+        return ((), self._missing) if self._missing or self._several else drops_of(self.experiment, self._theory)
+
+    @property
+    def drops(self) -> tuple[DropForecast, ...]:
+        """The drops of the loss of linear attention on one regression, in their order."""
+        return self._drops[0]
+
+    @property
+    def reason(self) -> str:
+        """Why there is no prediction, or why some drops are missing; an empty string if all is there."""
+        drops, reason = self._drops
+        complete = reason or self._several or len(drops) >= len(self.levels) - 1
+        return reason if complete else "no head is left"
+
+    @functools.cached_property
+    def document(self) -> dict[str, Any]:
+        """All of it as plain values; empty where there is no theory."""
+        if self._missing:
+            return {}
+        if self._several:
+            from ._predict_softmax import predict_softmax
+
+            return predict_softmax(self._task, self._model, scale=self.experiment.model.scale)
+        from ._predict_linear import document
+
+        return document(self.experiment, self._theory, self.drops, self.reason)
 
     def __str__(self) -> str:
         from . import _predict_linear, _predict_softmax
 
-        if not self.document:
-            return f"no prediction: {self.reason}"
-        return (_predict_softmax if "gf_loss" in self.document else _predict_linear).tables(self.document)
+        if self._missing:
+            return f"no prediction: {self._missing}"
+        return (_predict_softmax if self._several else _predict_linear).tables(self.document)
 
+    def course(self, until: float) -> tuple[Course | None, str]:
+        """Return the course of the loss from the initial weights.
 
-def predict(experiment: Experiment) -> Prediction:
-    """Return what theory says of an experiment, before anything is trained.
+        **Arguments:**
 
-    **Arguments:**
+        - `until`: the time t/τ to which it is wanted.
 
-    - `experiment`: the experiment, whose own task, finite sample and initial weights are used.
+        **Returns:** the course, and a line if drops are missing; or None, and the line that says why there is none.
 
-    **Returns:** the `Prediction`.
+        **Example:**
 
-    **Example:**
+        >>> import stepwell as sw
+        >>> course, reason = sw.Experiment(model="merged").predict().course(2000.0)
+        >>> len(course.drops), reason
+        (1, '')
+        """
+        import numpy as np
 
-    >>> import stepwell as sw
-    >>> experiment = sw.Experiment(task={"eigenvalues": [0.6, 0.4]}, model={"scale": 0.01})
-    >>> [level.learned for level in experiment.predict().levels]
-    [0, 1, 2]
-    """
-    keys = keys_of(experiment.seed)
-    if experiment.task.kind == "multitask":
-        return _several(experiment, keys)
-    reason = no_theory(experiment)
-    if reason:
-        return Prediction(experiment, reason=reason)
-    from ._predict_linear import predict_linear
+        from stepwell.theory import IntegrationFailed
 
-    check_weights(experiment)
-    task = build_task(experiment, keys)
-    return predict_linear(experiment, task, build_model(experiment, task, keys))
-
-
-def _several(experiment: Experiment, keys: Keys) -> Prediction:
-    from ._predict_softmax import predict_softmax
-
-    if note_of(experiment.model.kind, "reads") != "spectra":
-        return Prediction(experiment, reason=f"there is no theory of the model {experiment.model.kind} on this task")
-    heads, scale = experiment.model.heads, experiment.model.scale
-    return Prediction(experiment, document=predict_softmax(build_task(experiment, keys), heads=heads, scale=scale))
-
-
-def theory_name(experiment: Experiment) -> str | None:
-    """The equations that the model follows, "separate" or "merged"; None if they are not known."""
-    return note_of(experiment.model.kind, "theory")
+        if self._several:
+            return None, "times of several regressions are bounds, those of stepwell predict; nothing is drawn"
+        if self._missing:
+            return None, f"{self._missing}; nothing is drawn"
+        theory, (drops, reason) = self._theory, self._drops
+        if reason and not drops:  # as of other optimizers than plain descent, and of weights that are too large
+            return None, reason
+        try:
+            made = theory.predictor.course(theory.task, theory.weights, np.linspace(0.0, until, _POINTS))
+        except (IntegrationFailed, InvalidInput) as error:
+            return None, str(error)
+        return Course(made.times, made.loss, drops, theory.predictor.course_label), reason
 
 
 def no_theory(experiment: Experiment) -> str:
-    """Why the theory of linear attention does not describe a run; empty if it does."""
+    """What `Experiment.no_theory` returns."""
     task, model = experiment.task, experiment.model
-    context, divided = task.get("context"), normalization_of(experiment) == "1/N"
+    context, divided = task.get("context"), experiment.normalization == "1/N"
     reasons = {
-        f"the model {model.kind}": theory_name(experiment) is None,
+        f"the model {model.kind}": experiment.theory is None,
         "softmax attention on one regression": model.get("activation", "linear") != "linear",
         f"the task {task.kind}": task.kind in ("mixture", "multitask"),
         "several outputs": task.get("outputs", 1) != 1,
@@ -108,24 +187,52 @@ def no_theory(experiment: Experiment) -> str:
         f"attention that is not divided by N on {task.kind}, which has no field context": not context and not divided,
     }
     known = next((f"there is no theory of {what}" for what, here in reasons.items() if here), "")
-    return known or ("" if task.kind == "regression" else _no_moments(experiment))
-
-
-def no_comparison(experiment: Experiment) -> str:
-    """Why the drops of a run are not compared with the theory; empty if they are."""
-    model = experiment.model.kind
-    if note_of(model, "reads") == "cubic":  # such a model does not know what its features are divided by
-        return no_theory(experiment) or f"the drops of the {model} are those of {theory_name(experiment)} attention"
-    return no_theory(experiment)
-
-
-def _no_moments(experiment: Experiment) -> str:
-    """Why the theory does not take a task of the user's own; empty if it does."""
-    from stepwell._util.errors import InvalidInput
+    if known or task.kind == "regression":
+        return known
     from stepwell.theory import linear
 
     try:
-        linear.levels(build_task(experiment, keys_of(experiment.seed)))
+        linear.levels(experiment.build_task())  # of a user's own, which may lack moments
     except InvalidInput as error:
         return str(error)
     return ""
+
+
+def no_comparison(experiment: Experiment) -> str:
+    """What `Experiment.no_comparison` returns."""
+    model = experiment.model.kind
+    if note_of(model, "reads") == "cubic":  # such a model does not know what its features are divided by
+        return no_theory(experiment) or f"the drops of the {model} are those of {experiment.theory} attention"
+    return no_theory(experiment)
+
+
+def compare_run(trajectory: "xr.Dataset") -> "Comparison":
+    """Return the drops of a run, predicted and measured: `analysis.compare` with its own task and sample.
+
+    **Arguments:**
+
+    - `trajectory`: what `Experiment.run` returned, or what `load` read.
+
+    **Returns:** the `analysis.Comparison`, with a run for each seed. `InvalidInput` is raised where there is no theory
+    of the experiment.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> run = sw.Experiment(task={"dim": 2}, model={"scale": 0.01}).run(progress=False)
+    >>> sw.experiments.compare_run(run).table["status"].tolist()
+    ['measured', 'measured']
+    """
+    from stepwell.analysis import Comparison, compare
+
+    from ._predict_linear import sample_of
+    from ._run import experiment_and_seeds
+
+    experiment, seeds = experiment_and_seeds(trajectory)
+    if reason := no_comparison(experiment):
+        raise InvalidInput(f"{reason}; nothing is compared")
+    each = [experiment.replace(seed=seed) for seed in ([experiment.seed] if seeds is None else seeds)]
+    alone = [trajectory.isel(run=[number]) for number in range(len(each))]
+    made = [compare(run, one.build_task(), sample=sample_of(one)) for run, one in zip(alone, each, strict=True)]
+    remarks = dict.fromkeys(remark for one in made for remark in one.remarks)
+    return Comparison(tuple(run for one in made for run in one.runs), made[0].stepped, tuple(remarks))

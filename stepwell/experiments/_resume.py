@@ -8,92 +8,47 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from stepwell._util.arguments import checked
 from stepwell._util.errors import AnotherRun, InvalidInput
 from stepwell._util.outcomes import return_or_raise
 from stepwell.dynamics import Checkpoint, Record, descend
 from stepwell.trajectory import model_at
 
-from ._build import build_model, build_objective, build_task, keys_of, observables
-from ._experiment import Experiment, training_of
-from ._run import record_of, remembering, run, time_of
+from ._experiment import Experiment
+from ._run import observables, remembering, train
 from ._training import Descent, in_paper_time
 
 
-def is_beginning(stored: Experiment, asked: Experiment) -> bool:
-    """Whether a run of one experiment is the beginning of a run of another, or the same: only steps may be more."""
-    if stored == asked:
-        return True
-    if not stored.training.kind == asked.training.kind == "descent" or stored.training.steps > asked.training.steps:
-        return False
-    return asked.replace(training={"steps": stored.training.steps}) == stored
-
-
-def last_step(trajectory: xr.Dataset) -> int:
-    """The step of the last snapshot, from which a descent can be continued; of a flow 0."""
-    return int(trajectory["snapshot"][-1]) if "step" in trajectory.dims else 0
-
-
+@checked
 def resume(
     experiment: Experiment,
-    trajectory: xr.Dataset | None = None,
+    trajectory: xr.Dataset,
     *,
-    seeds: Sequence[int] | None = None,
-    checkpoint: Checkpoint | None = None,
-    progress: bool = True,
-    throw: bool = True,
+    seeds: Sequence[int] | None,
+    progress: bool,
+    checkpoint: Checkpoint | None,
+    throw: bool,
 ) -> xr.Dataset:
-    """Train an experiment, from its initial weights or from where a stored run ended.
-
-    A run that is continued by its checkpoint is bit for bit the run that was not interrupted, and so are the losses of
-    a descent that is continued from its trajectory.
-
-    **Arguments:**
-
-    - `experiment`: the experiment.
-    - `trajectory`: a run of it that was interrupted, or of the same with fewer steps. None starts anew.
-    - `seeds`: several seeds, trained as one program.
-    - `checkpoint`: where the state of the run is saved now and then. If it says so, a run that was killed or
-      interrupted continues from there.
-    - `progress`: whether to show a progress bar.
-    - `throw`: whether a run that does not come to its end raises, or its trajectory is returned; as in `run`.
-
-    **Returns:** the whole trajectory, as `Experiment.run` returns it.
-
-    **Example:**
-
-    >>> import stepwell as sw
-    >>> short = sw.Experiment(task={"dim": 2}, training={"kind": "descent", "steps": 20})
-    >>> long = short.replace(training={"steps": 50})
-    >>> made = sw.experiments.resume(long, short.run(progress=False), progress=False)
-    >>> bool((made["loss"] == long.run(progress=False)["loss"]).all())
-    True
-    """
-
-    def whole() -> xr.Dataset:
-        return run(experiment, seeds=seeds, progress=progress, checkpoint=checkpoint, throw=throw)
-
-    begun = checkpoint is not None and checkpoint.resume and checkpoint.file.exists()
-    if trajectory is None:
-        return whole()
-    if begun:
+    """What `Experiment.resume` returns."""
+    if checkpoint is not None and checkpoint.resume and checkpoint.file.exists():
         try:
-            return whole()
+            return train(experiment, seeds=seeds, progress=progress, checkpoint=checkpoint, throw=throw)
         except AnotherRun:  # it may be of a run that continued the stored one
             pass
-    training = training_of(experiment)
+    training = experiment.build_training()
     if (
         seeds is not None
         or not isinstance(training, Descent)
         or not training.plain
         or experiment.objective.kind == "online"
-        or record_of(experiment).steps(training.steps).size <= training.steps
+        or experiment.build_record().steps(training.steps).size <= training.steps
         or not np.array_equal(trajectory["step"], np.arange(trajectory.sizes["step"]))
     ):
         raise InvalidInput(
             "only gradient descent of one seed at a constant rate on fixed sequences, recorded at every step, is "
             "continued from its trajectory; other runs are by their checkpoint, if interrupted; leave out --resume"
         )
-    start = last_step(trajectory)
+    start = int(trajectory["snapshot"][-1])
     try:
         rest = _rest(experiment, training, trajectory, start, checkpoint, progress)
     except AnotherRun:
@@ -106,7 +61,7 @@ def resume(
 
 def _grid(experiment: Experiment, training: Descent) -> np.ndarray:
     """The steps of the snapshots of the whole run."""
-    record = record_of(experiment)
+    record = experiment.build_record()
     steps = record.steps(training.steps)
     return steps[record.places(steps)]
 
@@ -120,23 +75,13 @@ def _rest(
     progress: bool,
 ) -> xr.Dataset:
     """The steps from `start` on, numbered from the beginning of the run."""
-    keys, grid = keys_of(experiment.seed), _grid(experiment, training)
-    task = build_task(experiment, keys)
-    template = build_model(experiment, task, keys)
+    grid, (task, template, objective) = _grid(experiment, training), experiment.build()
     rule, remembered = training.rule(template)
-    made = descend(
-        model_at(stored, template),
-        build_objective(experiment, task, template, keys),
-        **rule,
-        steps=training.steps - start,
-        first_step=start,
-        record=Record(snapshots=grid[grid > start] - start, observe=observables(experiment, task, keys) or None),
-        progress=progress,
-        configuration={"task": task, **remembered},
-        checkpoint=checkpoint,
-        throw=False,
-    )
-    return remembering(in_paper_time(made, time_of(experiment)), experiment)
+    record = Record(snapshots=grid[grid > start] - start, observe=observables(experiment, task, template) or None)
+    options: Any = {"configuration": {"task": task, **remembered}, "checkpoint": checkpoint, "progress": progress}
+    options |= {**rule, "steps": training.steps - start, "first_step": start, "record": record, "throw": False}
+    made = descend(model_at(stored, template), objective, **options)
+    return remembering(in_paper_time(made, experiment.time_scale), experiment)
 
 
 def _joined(first: xr.Dataset, second: xr.Dataset, start: int, grid: np.ndarray) -> xr.Dataset:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stepwell._util import paper_time
-from stepwell._util.errors import InvalidInput
 
 from ._kind import note_of
 
@@ -27,47 +26,27 @@ class TimeScale(NamedTuple):
     unit: str
     """What the time is, as files say it."""
 
+    @classmethod
+    def of(cls, task: Mapping[str, Any], model: Any) -> "TimeScale":
+        """Return the time scale of runs, from the sections of their task and model.
+
+        Linear attention that is not divided by N is rescaled to the one that is. Where that cannot be done (context
+        lengths vary, or it is softmax attention) time is that of the weights as they are trained.
+        """
+        factors = note_of(model.kind, "factors", _FACTORS.get(note_of(model.kind, "theory", "")))
+        if model.get("activation", "linear") != "linear" or factors is None:
+            return cls(1.0, paper_time.TIME_UNIT)
+        normalization, context = model.get("normalization") or "1/N", task.get("context")
+        if normalization == "1/N":
+            return cls(1.0, paper_time.PAPER_UNIT)
+        if not isinstance(context, int):
+            return cls(1.0, paper_time.TIME_UNIT)
+        factor = paper_time.time_factor(normalization, "1/N", length=context, factors=factors)
+        return cls(factor, paper_time.PAPER_UNIT)
+
     def of_steps(self, steps: Any, rate: Any) -> Any:
-        """The time after so many steps of gradient descent."""
+        """Return the time after so many steps of gradient descent."""
         return self.factor * paper_time.flow_time(steps, rate)
-
-
-def time_scale(task: Mapping[str, Any], model: Any) -> TimeScale:
-    """Return the time scale of a run, from the sections of its task and model.
-
-    Linear attention that is not divided by N is rescaled to the one that is. Where that cannot be done, because context
-    lengths vary or it is softmax attention, time is that of the weights as they are trained.
-
-    **Arguments:**
-
-    - `task`: the section of the task.
-    - `model`: the section of the model.
-
-    **Returns:** the `TimeScale`: the factor and the unit.
-
-    **Example:**
-
-    >>> import stepwell as sw
-    >>> experiment = sw.Experiment(task={"context": 8}, model={"normalization": "none"})
-    >>> round(sw.experiments.time_scale(experiment.task, experiment.model).factor, 9)  # 8^(2/3)
-    4.0
-    """
-    factors = note_of(model.kind, "factors", _FACTORS.get(note_of(model.kind, "theory", "")))
-    normalization = model.get("normalization") or "1/N"
-    if model.get("activation", "linear") != "linear" or factors is None:
-        return TimeScale(1.0, paper_time.TIME_UNIT)
-    if normalization == "1/N":
-        return TimeScale(1.0, paper_time.PAPER_UNIT)
-    context = task.get("context")
-    if not isinstance(context, int):
-        return TimeScale(1.0, paper_time.TIME_UNIT)
-    return TimeScale(
-        paper_time.time_factor(normalization, "1/N", length=context, factors=factors), paper_time.PAPER_UNIT
-    )
-
-
-FINE = 1024
-"""Steps up to which the loss of every one is measured; of longer runs that of as many, evenly spread."""
 
 
 class Online(NamedTuple):
@@ -123,7 +102,7 @@ class Descent(AbstractTraining):
         return (self.optimizer, self.schedule) == ("sgd", "constant")
 
     def rule(self, model: Any, rates: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The rate or the optimizer, as keywords of `descend`; and what the trajectory remembers of it."""
+        """Return the rate or the optimizer, as keywords of `descend`, and what the trajectory records of it."""
         from stepwell.dynamics import named_optimizer
 
         if self.plain:
@@ -156,15 +135,6 @@ def in_paper_time(run: "xr.Dataset", time: TimeScale) -> "xr.Dataset":
             values = run[name]
             run = run.assign_coords({name: (values.dims, time.factor * values.values, {"units": time.unit})})
     if "snapshot" in run.coords and "step" not in run.coords:
-        values = run["snapshot"].values
-        run = run.assign_coords(snapshot=("snapshot", time.factor * values, {"units": time.unit}))
+        times = time.factor * run["snapshot"].values
+        run = run.assign_coords(snapshot=("snapshot", times, {"units": time.unit}))
     return run
-
-
-def require_spacing(spacing: str) -> None:
-    """Refuse times that differ from run to run, where many are recorded together."""
-    if spacing == "steps":
-        raise InvalidInput(
-            "spacing is steps, those of the solver, which differ from run to run; many runs are recorded at the same "
-            "times, so give record spacing linear or log"
-        )

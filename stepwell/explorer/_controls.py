@@ -9,7 +9,7 @@ import functools
 import types
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from stepwell.experiments import SECTIONS, SEED, DeclaredField, find_kind, kinds
+from stepwell.experiments import SEED, DeclaredField, find_kind
 
 Shape = Literal["choice", "integer", "number", "integers", "numbers", "text"]
 
@@ -17,17 +17,12 @@ Shape = Literal["choice", "integer", "number", "integers", "numbers", "text"]
 class Hint(NamedTuple):
     """How the page presents a field, where that does not follow from its declaration."""
 
-    most: float | None = None
-    """The largest value that the page computes."""
-    count: int = 0
-    """Values of a list, at the most."""
-    default: str = ""
-    """What the page begins with, instead of the declared default."""
-    more: bool = False
-    """Whether it is folded away."""
+    most: float | None = None  # the largest value that the page computes
+    count: int = 0  # values of a list, at the most
+    default: str = ""  # what the page begins with, instead of the declared default
+    more: bool = False  # whether it is folded away
     hidden: bool = False
-    glossary: str = ""
-    """The word of docs/glossary.md that explains it."""
+    glossary: str = ""  # the word of docs/glossary.md that explains it
 
 
 HINTS: dict[str, Hint] = {
@@ -61,10 +56,10 @@ HINTS: dict[str, Hint] = {
     "seed": Hint(default="59"),  # four drops that are well apart
 }
 """By dotted name, or by section, kind and field."""
-RECORDED = {"flow": {"points": 128}, "descent": {"points": 201, "snapshots": 201}}
-"""What the page keeps of a run, by the kind of training; of other kinds what they keep by default."""
-_RECORD_FIELDS = ("spacing",)
-"""What can be set of the section `record`."""
+RECORDED = {"flow": {"points": 128}, "descent": {"snapshots": 201}}
+"""What the page keeps of a run, by the kind of training; of other kinds what they keep by default. Losses of a descent
+are kept at every step: drops are measured on them."""
+_RECORD_FIELDS = ("spacing",)  # what can be set of the section `record`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +114,7 @@ def hint_of(section: Any, kind: str, field: str) -> Hint:
 
 
 def controls(section: str, kind: str) -> dict[str, Control]:
-    """The controls of a kind, ours or a user's, by dotted name, in the order in which it declares its fields."""
+    """The controls of a kind by dotted name, in the order in which it declares its fields."""
     return _controls(section, kind, find_kind(section, kind).build)  # pyright: ignore[reportArgumentType]
 
 
@@ -134,7 +129,6 @@ def _controls(section: Any, kind: str, builder: Any) -> dict[str, Control]:
 
 
 def seed_control() -> Control:
-    """The control of the seed, which belongs to no section."""
     return _control("seed", SEED, HINTS["seed"])
 
 
@@ -204,11 +198,3 @@ def text_of(value: Any) -> str:
     if isinstance(value, float):
         return repr(value).removesuffix(".0").replace("e-0", "e-").replace("e+", "e")
     return str(value)
-
-
-def all_controls() -> dict[str, dict[str, list[Control]]]:
-    """The controls of every registered kind, by section and kind: what the page is made of."""
-    made: dict[str, dict[str, list[Control]]] = {}
-    for section in SECTIONS:
-        made[section] = {name: list(controls(section, name).values()) for name in kinds(section, installed=True)}
-    return made

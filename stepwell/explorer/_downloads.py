@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from stepwell._util.errors import InvalidInput
 from stepwell._util.text import shown
 from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
-from stepwell.experiments import LOADED, SECTIONS, Experiment, command_of, find_kind
+from stepwell.experiments import LOADED, SECTIONS, Experiment, find_kind
 
 from ._state import State
 from ._view import View, kept_view
@@ -27,27 +27,18 @@ if TYPE_CHECKING:
     from stepwell.store import Store
 
 _FRAMES = 24
-_NAME = "explorer_run"
-"""Of files. A script that is called like the package would import itself."""
-_LARGEST = 2**24
-"""Numbers that the weights of a recorded run take up, at the most: 128 MiB."""
+_NAME = "explorer_run"  # of files. A script that is called like the package would import itself.
 
 
 class Kind(NamedTuple):
-    """A kind of download."""
-
     ending: str
     media: str
     make: "Callable[[Sequence[State]], bytes]"
-    alone: bool = False
-    """Whether it is of one configuration; of several there is an archive of one for each."""
+    alone: bool = False  # whether it is of one configuration; of several there is an archive of one for each
 
 
 def download(states: Sequence[State], kind: str) -> tuple[str, str, bytes]:
-    """The file of a kind for up to four configurations: its name, media type and content.
-
-    `InvalidInput` is raised where there is none: for a stored run, or one that takes too long.
-    """
+    """The name, media type and content of the file of a kind for up to four configurations, if there is one."""
     if kind not in KINDS:
         raise InvalidInput(f"there is no download {shown(kind)}; there are {', '.join(KINDS)}")
     for state in states:
@@ -63,10 +54,8 @@ def download(states: Sequence[State], kind: str) -> tuple[str, str, bytes]:
 
 
 def _figure(states: Sequence[State], ending: str) -> bytes:
-    figure = _draw([kept_view(state) for state in states], _names(states))
-    made = io.BytesIO()
-    metadata = {"Date": None} if ending == "svg" else {"CreationDate": None}
-    figure.savefig(made, format=ending, metadata=metadata)
+    figure, made = _draw([kept_view(state) for state in states], _names(states)), io.BytesIO()
+    figure.savefig(made, format=ending, metadata={"Date" if ending == "svg" else "CreationDate": None})
     return made.getvalue()
 
 
@@ -81,10 +70,7 @@ def _names(states: Sequence[State]) -> list[str]:
 
 
 def _draw(views: Sequence[View], names: Sequence[str]) -> Figure:
-    """The losses of up to four configurations on one axis; below, the weights and the map of the first.
-
-    `names` are what the configurations are called in the legend. Time is logarithmic.
-    """
+    """The losses of configurations called `names` on one axis; below, the weights and the map of the first."""
     first = views[0]
     with styled():
         figure = new_figure(8.0, 6.0)
@@ -144,16 +130,10 @@ def _draw_heads(axes: Any, view: View, curves: np.ndarray, title: str, dashed: n
 
 
 def trajectory(state: State) -> "xr.Dataset":
-    """The run of a state: what `Experiment.run` returns.
-
-    `InvalidInput` is raised for what the page itself does not finish in time.
-    """
+    """The run of a state as `Experiment.run` returns it, if the page itself finishes it in time."""
     experiment = state.run
     if state.long and (shown_view := kept_view(state))["outcome"] == "cut off":
         raise InvalidInput(shown_view["message"])
-    weights = sum(weight.size for weight in experiment.build().model.weights().values())
-    if weights * experiment.record.snapshots > _LARGEST:
-        raise InvalidInput(f"a run of {weights} weights is too large to be recorded here; run the command instead")
     return experiment.run(progress=False, throw=False)
 
 
@@ -190,21 +170,17 @@ def _csv(states: Sequence[State]) -> bytes:
             flat = values.reshape(values.shape[0], -1)
             for column, place in enumerate(np.ndindex(values.shape[1:])):
                 index = ":".join(str(number + 1) for number in place)
-                for row in range(len(flat)):
-                    value = float(flat[row, column])
-                    if np.isfinite(value):
-                        step = "" if steps is None else int(steps[row])
-                        when = repr(float(time[row])) if timed else ""
-                        writer.writerow([letter, when, step, name, index, repr(value)])
+                for row in np.flatnonzero(np.isfinite(flat[:, column])).tolist():
+                    step, when = "" if steps is None else int(steps[row]), repr(float(time[row])) if timed else ""
+                    writer.writerow([letter, when, step, name, index, repr(float(flat[row, column]))])
     return made.getvalue().encode()
 
 
 def _gif(states: Sequence[State]) -> bytes:
     from stepwell.analysis import animate
-    from stepwell.experiments import no_theory
 
     experiment = states[0].run
-    task: Any = None if no_theory(experiment) else experiment.build().task
+    task: Any = None if experiment.no_theory() else experiment.build().task
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "run.gif"
         animate(trajectory(states[0]), task, frames=_FRAMES).save(file, writer="pillow")
@@ -232,12 +208,10 @@ print(f"final loss {{float(run['loss'][0, -1]):.10g}}")
 
 
 def _script(states: Sequence[State]) -> bytes:
-    from stepwell.experiments import no_comparison
-
     experiment = states[0].run
     lines = [f"    {section}={value!r}," for section, value in experiment.given().items()]
     loads = "".join(f"sw.experiments.load_kinds({path!r})\n" for path in _files(experiment))
-    predicted = not no_comparison(experiment)
+    predicted = not experiment.no_comparison()
     compared = "print(run.stepwell.compare())  # drops, predicted and measured, in t/τ\n" if predicted else ""
     task = "experiment.build().task, " if predicted else ""
     return _SCRIPT.format(
@@ -246,15 +220,11 @@ def _script(states: Sequence[State]) -> bytes:
 
 
 def _command(states: Sequence[State]) -> bytes:
-    lines = []
+    made = ""
     for state in states:
         loads = [word for path in _files(state.run) for word in ("--with", path)]
-        lines.append(shlex.join([*command_of(state.run), *loads]))
-    return "".join(f"{line}\n" for line in lines).encode()
-
-
-def _toml(states: Sequence[State]) -> bytes:
-    return states[0].run.to_toml().encode()
+        made += shlex.join([*state.run.command(), *loads]) + "\n"
+    return made.encode()
 
 
 KINDS: dict[str, Kind] = {
@@ -264,7 +234,7 @@ KINDS: dict[str, Kind] = {
     "csv": Kind("csv", "text/csv", _csv),
     "gif": Kind("gif", "image/gif", _gif, alone=True),
     "script": Kind("py", "text/x-python", _script, alone=True),
-    "toml": Kind("toml", "application/toml", _toml, alone=True),
+    "toml": Kind("toml", "application/toml", lambda states: states[0].run.to_toml().encode(), alone=True),
     "command": Kind("sh", "text/x-shellscript", _command),
 }
 """Kinds of downloads by name."""

@@ -32,8 +32,8 @@ def explore(
     - `port`: of 127.0.0.1; None for 5137 or the next that is free, 0 for any.
     - `experiment`: what the page begins with; by default a staircase of four drops.
     - `browser`: whether to open the page.
-    - `store`: the store of runs, that is shown and that "store this run" writes to; by default `$STEPWELL_STORE` or
-      `stepwell-runs`.
+    - `store`: the store of runs, that is shown and that "store this run" writes to, or `"off"` for none; by default
+      `$STEPWELL_STORE` or `stepwell-runs`.
     - `reproduction`: a folder that `stepwell reproduce` has made, whose figures are shown.
     - `warm`: whether programs for shapes that may come next are compiled while nothing is asked for.
     - `announce`: is called with the address once it answers.

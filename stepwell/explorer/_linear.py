@@ -7,26 +7,16 @@ import xarray as xr
 
 from stepwell._util.errors import InvalidInput
 from stepwell._util.paper_time import TIME_NAME, weight_factor
-from stepwell.analysis import ComparedDrop, ComparedRun, Comparison, compare
-from stepwell.experiments import (
-    Built,
-    Experiment,
-    describe_linear,
-    no_theory,
-    normalization_of,
-    sample_of,
-    time_scale,
-)
+from stepwell.analysis import ComparedDrop, ComparedRun, compare
+from stepwell.experiments import Built, Experiment, sample_of
 from stepwell.models import is_attention, theory_of
 from stepwell.tasks import InContextRegression
 from stepwell.theory import IntegrationFailed, linear
 
 from ._view import View
 
-_POINTS, _FEW = 1000, 30
-"""Points of a view, at the most; and snapshots of the weights at the least."""
-_LARGEST = 1e30
-"""Numbers are cut off here, so that they fit into 32 bits: of what diverges."""
+_POINTS, _FEW = 1000, 30  # points of a view, at the most; and snapshots of the weights at the least
+_LARGEST = 1e30  # numbers are cut off here, so that they fit into 32 bits: of what diverges
 _GROWN = (1 - 0.5**0.5) ** (1 / 3)
 """Of its end, the value of a head when the loss has fallen by half of its drop: 1 - (1 - x³)² is a half."""
 _EARLY = 0.02
@@ -38,6 +28,7 @@ _COLUMNS = {
     "head": "head",
     "measured_head": "measured head",
     "predicted": "t/τ",
+    "uncertainty": "±",
     "measured": "measured t/τ",
     "predicted_step": "step",
     "measured_step": "measured step",
@@ -52,8 +43,7 @@ _COLUMNS = {
 class Points(NamedTuple):
     """What was recorded of one run where its weights were: times t/τ, steps of a descent, losses, and weights."""
 
-    time: np.ndarray
-    """Steps, where an optimizer or a schedule has no flow time."""
+    time: np.ndarray  # steps, where an optimizer or a schedule has no flow time
     steps: np.ndarray | None
     loss: np.ndarray
     weights: dict[str, np.ndarray]
@@ -85,10 +75,7 @@ def has_weights(trajectory: xr.Dataset, names: Any) -> bool:
 
 
 def small(values: np.ndarray) -> np.ndarray:
-    """In 32 bits, which is enough for a figure."""
-    return np.clip(np.nan_to_num(values, nan=np.nan, posinf=_LARGEST, neginf=-_LARGEST), -_LARGEST, _LARGEST).astype(
-        np.float32
-    )
+    return np.clip(values, -_LARGEST, _LARGEST).astype(np.float32)
 
 
 def curve_view(experiment: Experiment, trajectory: xr.Dataset, points: Points) -> View:
@@ -98,7 +85,7 @@ def curve_view(experiment: Experiment, trajectory: xr.Dataset, points: Points) -
         "kind": "curve",
         "time": points.time,
         "time_name": TIME_NAME if timed else "step",
-        "time_unit": time_scale(experiment.task, experiment.model).unit if timed else "step",
+        "time_unit": experiment.time_scale.unit if timed else "step",
         "loss": points.loss,
         "outcome": str(trajectory.attrs.get("outcome", "")),
         "message": str(trajectory.attrs.get("message", "")),
@@ -110,7 +97,7 @@ def curve_view(experiment: Experiment, trajectory: xr.Dataset, points: Points) -
         "drop_names": [],
         "measured_times": np.zeros(0),
         "table": {"columns": [], "rows": []},
-        "remark": no_theory(experiment),
+        "remark": experiment.no_theory(),
     }
     if points.steps is not None:
         made["steps"] = points.steps
@@ -118,7 +105,6 @@ def curve_view(experiment: Experiment, trajectory: xr.Dataset, points: Points) -
 
 
 def is_linear(built: Built) -> bool:
-    """Whether a run has the figures of one regression."""
     task, model, _ = built
     if not is_attention(model) or theory_of(type(model)) is None:
         return False
@@ -126,7 +112,6 @@ def is_linear(built: Built) -> bool:
 
 
 def run_view(experiment: Experiment, built: Built, trajectory: xr.Dataset) -> View:
-    """What was recorded, in the eigenvectors of the task."""
     points = points_of(trajectory, built.model.weight_dims)
     task: Any = built.task
     modes, weights = linear.modes(task), type(built.model).theory_weights(points.weights)  # pyright: ignore
@@ -147,51 +132,47 @@ def run_view(experiment: Experiment, built: Built, trajectory: xr.Dataset) -> Vi
     if experiment.model.get("activation", "linear") == "linear":
         made["map"] = small(np.einsum("th,thij->tij", weights["values"], heads))
         made["target"] = np.diag(modes.ends) / _scale(experiment, built.model) ** built.model.factors  # pyright: ignore
-    if not no_theory(experiment) and experiment.objective.kind == "population":
-        levels = describe_linear(experiment, task, built.model).levels
+    if not experiment.no_theory() and experiment.objective.kind == "population":
+        levels = experiment.predict(built).levels
         made |= _levels([level.loss for level in levels], [level.learned for level in levels], task.dim)
     return made
 
 
 def _scale(experiment: Experiment, model: Any) -> float:
     """What a weight of the run is multiplied by to be one of attention divided by N."""
-    given, context = normalization_of(experiment), experiment.task.get("context")
+    given, context = experiment.normalization, experiment.task.get("context")
     if given == "1/N" or not isinstance(context, int):
         return 1.0
     return float(weight_factor(given, "1/N", length=context, factors=model.factors))
 
 
 def _levels(losses: Any, learned: list[int], dim: int) -> View:
-    return {"levels": np.array(losses), "level_names": [_level_name(number, dim) for number in learned]}
+    names = {0: "nothing learned", **({dim: f"all {dim} learned"} if dim > 1 else {})}
+    return {"levels": np.array(losses), "level_names": [names.get(number, f"{number} learned") for number in learned]}
 
 
 def theory_view(experiment: Experiment, built: Built, trajectory: xr.Dataset, made: View) -> View:
     """What theory says of a run: that of its own sample, where finitely many sequences are trained on."""
-    if no_theory(experiment) or made["time"].size < 2:
+    if experiment.no_theory() or made["time"].size < 2:
         return {}
     try:
         compared = compare(trajectory, built.task, sample=sample_of(experiment))  # pyright: ignore[reportArgumentType]
     except InvalidInput as error:
         return {"remark": str(error)}
     run = compared.runs[0]
+    names = [name for name in _COLUMNS if compared.stepped or not name.endswith("_step")]
+    rows = [[record[name] for name in names] for record in compared.records()]
     view = _levels(run.levels, run.learned, built.task.dim) | {
         "remark": "; ".join(line.partition(": ")[2] or line for line in compared.remarks),
         "drop_times": np.array([drop.predicted for drop in run.drops]),
         "drop_names": [_drop_name(drop) for drop in run.drops],
         "measured_times": np.array([drop.measured for drop in run.drops]),
-        "table": _table(compared),
+        "table": {"columns": [_COLUMNS[name] for name in names], "rows": rows},
     }
     if "values" in made:
         values = _theory_values(run, made["time"], made["values"][-1])
         view["values_theory"] = small(values / _scale(experiment, built.model))
     return view
-
-
-def _table(compared: Comparison) -> dict[str, Any]:
-    """The table as the page shows it: without steps where there are none."""
-    names = [name for name in _COLUMNS if compared.stepped or not name.endswith("_step")]
-    rows = [[record[name] for name in names] for record in compared.records()]
-    return {"columns": [_COLUMNS[name] for name in names], "rows": rows}
 
 
 def _drop_name(drop: ComparedDrop) -> str:
@@ -201,14 +182,12 @@ def _drop_name(drop: ComparedDrop) -> str:
 
 
 def _theory_values(run: ComparedRun, time: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """The value of each head by the scalar equations, (point, head); nan where they say nothing.
-
-    `end` are the measured values in the end: of them the sign is taken, which the loss does not know.
-    """
+    """The value of each head by the scalar equations, (point, head); nan where they say nothing. Of the measured values
+    in the end, `end`, the sign is taken, which the loss does not know."""
     made = np.full((time.size, end.size), np.nan)
     try:
         if run.theory == "merged":
-            v, u = linear.merged_start(run.task, **run.weights)
+            v, u = linear.merged_initial(run.task, **run.weights)
             if v > 0:
                 modes = linear.modes(run.task)
                 unit = modes.driving / np.linalg.norm(modes.driving)
@@ -242,14 +221,7 @@ def _separate_values(run: ComparedRun, time: np.ndarray, signs: np.ndarray, made
         made[shown, head] = signs[head] * linear.aligned_value(run.task, component, first, since[shown])
 
 
-def _level_name(learned: int, dim: int) -> str:
-    if learned == 0:
-        return "nothing learned"
-    return f"all {dim} learned" if learned == dim and dim > 1 else f"{learned} learned"
-
-
 def caption(experiment: Experiment, trajectory: xr.Dataset, points: Points) -> str:
-    """What was run, and what came of it."""
     task, model, training = experiment.task, experiment.model, experiment.training
     activation = {"softmax": "softmax "}.get(model.get("activation", ""), "")
     heads = f", {model.heads} head{'' if model.heads == 1 else 's'}" if "heads" in model else ""

@@ -18,14 +18,13 @@ from jinja2 import Environment, FileSystemLoader
 
 from stepwell.experiments import SECTIONS, kinds, registrations
 
-from ._controls import HINTS, PRESETS, Control, Hint, all_controls, seed_control
+from ._controls import HINTS, PRESETS, Control, Hint, controls, seed_control
 from ._state import State
 
 FOLDER = Path(__file__).parent / "page"
 """The template, the style and the script: all that the page loads, beside Bokeh's own."""
 STORED = "Runs and figures"
-Start = Literal["linear", "softmax", "stored"]
-"""What a page begins with: a preset, or what was computed before."""
+Start = Literal["linear", "softmax", "stored"]  # what a page begins with: a preset, or what was computed before
 
 _environment = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True)
 _PLACES = (FOLDER / "glossary.md", Path(__file__).parents[2] / "docs" / "glossary.md")
@@ -36,8 +35,7 @@ _LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
 
 class Page(NamedTuple):
     html: str
-    script: str
-    """The one script inside the page, by its hash, as a Content-Security-Policy names it."""
+    script: str  # the one script inside the page, by its hash, as a Content-Security-Policy names it
 
 
 def page(start: Start, token: str) -> Page:
@@ -53,7 +51,6 @@ def page(start: Start, token: str) -> Page:
 
 @functools.lru_cache(maxsize=16)
 def _page(start: Start, token: str, registered: int) -> Page:
-    """The page with the controls of the kinds that are registered by now."""
     script, places = components(_figures(), wrap_script=False)
     script = script.replace("</", "<\\/")
     settings = {"mode": "stored" if start == "stored" else "explore", "token": token, **_declared(start)}
@@ -70,15 +67,17 @@ def _page(start: Start, token: str, registered: int) -> Page:
 
 
 def _declared(start: Start) -> dict[str, Any]:
-    """The controls of every kind, and what they are set to at first."""
     if start == "stored":
         return {}
     begun, _ = State.read(PRESETS[start].words)
     chosen = [(section, kinds(section, installed=True)) for section in SECTIONS if section != "record"]
     return {
         "sections": {
-            section: {kind: [_plain(one) for one in of] for kind, of in by_kind.items()}
-            for section, by_kind in all_controls().items()
+            section: {
+                kind: [_plain(one) for one in controls(section, kind).values()]
+                for kind in kinds(section, installed=True)
+            }
+            for section in SECTIONS
         },
         "kinds": {section: {kind.name: kind.help for kind in of.values()} for section, of in chosen},
         "hints": {section: glossary().get(HINTS.get(f"{section}.kind", Hint()).glossary, "") for section, _ in chosen},
@@ -90,12 +89,9 @@ def _declared(start: Start) -> dict[str, Any]:
 
 
 def _plain(control: Control) -> dict[str, Any]:
-    return dataclasses.asdict(control) | {"help": hint(control)}
-
-
-def hint(control: Control) -> str:
-    """The tooltip of a control: its help, and what the glossary says."""
-    return " ".join(filter(None, (control.help, glossary().get(control.glossary, ""))))
+    """A control; its tooltip is its help, and what the glossary says."""
+    tooltip = f"{control.help} {glossary().get(control.glossary, '')}".strip()
+    return dataclasses.asdict(control) | {"help": tooltip}
 
 
 @functools.cache

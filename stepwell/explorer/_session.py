@@ -18,29 +18,15 @@ from tornado.ioloop import IOLoop
 
 from stepwell._util.errors import InvalidInput
 
-from ._engine import Engine
+from ._engine import Engine, is_warm
 from ._state import Problems, State, read_all
 from ._view import Cancelled, plain
-from ._warm import is_warm
 
 log = logging.getLogger(__name__)
 
-LONGEST_REQUEST = 20_000
-"""Characters of a request."""
-_PATIENCE = 0.5
-"""Seconds after which work that has shown nothing yet stops for a newer request."""
-_REPORT_EVERY = 0.2
-"""Seconds between reports of longer work."""
-_PAGE_WORDS = ("t", "axis", "tour", "picked")
-"""Words of the address that only the page reads."""
-Message = dict[str, Any]
-"""What is sent to the page; `view`, if there is one, has arrays among its values."""
-
-
-def configurations(words: dict[str, str], changed: str | None = None) -> tuple[list[State], list[Problems]]:
-    """The states that an address describes, and what was wrong with each; `changed` is the word that was set last."""
-    own = {name: text for name, text in words.items() if name not in _PAGE_WORDS}
-    return read_all(own, first=changed)
+_PATIENCE = 0.5  # seconds after which work that has shown nothing yet stops for a newer request
+_REPORT_EVERY = 0.2  # seconds between reports of longer work
+Message = dict[str, Any]  # what is sent to the page; `view`, if there is one, has arrays among its values
 
 
 class _Request(NamedTuple):
@@ -50,15 +36,7 @@ class _Request(NamedTuple):
 
 
 class Session:
-    """What computes for a page.
-
-    **Arguments:**
-
-    - `send`: sends bytes to the page, and returns what is done when they have gone.
-    - `engine`: what computes for all pages.
-
-    All but the work itself happens in the thread of the server.
-    """
+    """What computes for a page: `send` sends bytes to it. All but the work happens in the thread of the server."""
 
     def __init__(self, send: Callable[[bytes], Awaitable[None]], engine: Engine):
         self._send = send
@@ -67,20 +45,15 @@ class Session:
         self._waiting: _Request | None = None
         self._computing: _Request | None = None
         self._stop = False
-        self._newer = threading.Event()
-        """Set while a request waits."""
-        self._shown: dict[int, State] = {}
-        """What the page has, by the place of the configuration."""
+        self._newer = threading.Event()  # set while a request waits
+        self._shown: dict[int, State] = {}  # what the page has, by the place of the configuration
 
     def close(self) -> None:
-        """The page has been closed."""
         self._stop, self._waiting = True, None
 
     def ask(self, text: str) -> None:
-        """A request has come: it replaces the one that waits."""
+        """A request replaces the one that waits."""
         try:
-            if len(text) > LONGEST_REQUEST:
-                raise ValueError(f"a request of {len(text)} characters")
             asked = json.loads(text)
             number, words = int(asked["number"]), asked["words"]
             if asked.get("cancel"):
@@ -88,7 +61,7 @@ class Session:
                 return
             changed = asked.get("changed")
             words = {str(name): str(word) for name, word in words.items()}
-            states, problems = configurations(words, None if changed is None else str(changed))
+            states, problems = read_all(words, first=None if changed is None else str(changed))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             log.warning("malformed request: %s", error)
             return
@@ -97,7 +70,6 @@ class Session:
         self._next()
 
     def _next(self) -> None:
-        """Compute what waits, if nothing is computed."""
         if self._computing is not None or self._waiting is None:
             return
         self._computing, self._waiting, self._stop = self._waiting, None, False
@@ -109,7 +81,7 @@ class Session:
             self._computing = None
 
     def _work(self, request: _Request) -> None:
-        """All views of a request, sent one after another. In a thread of the engine."""
+        """All views of a request, in a thread of the engine."""
         self._engine.count(1)
         self._shown = {place: state for place, state in self._shown.items() if place < len(request.states)}
         try:
@@ -159,7 +131,6 @@ class Session:
         self._post({**head, "problems": {**view.get("problems", {}), **problems}, "view": view})
 
     def _post(self, message: Message) -> None:
-        """Send a message, from any thread."""
         self._loop.add_callback(self._send, packed(message))
 
     async def _finish(self, last: bytes) -> None:

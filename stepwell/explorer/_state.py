@@ -4,8 +4,7 @@ The words of an address are fields by their dotted names, `model.heads=3`. Nothi
 """
 
 import functools
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
@@ -16,25 +15,15 @@ from stepwell.experiments import SECTIONS, SEED, Experiment, find_kind, kinds, r
 
 from ._controls import HINTS, RECORDED, controls, hint_of, seed_control, text_of
 
-Mode = Literal["explore", "stored"]
-"""Experiments that are run here, and what was computed before."""
-Problems = dict[str, str]
-"""Messages, by the control that caused each."""
+Mode = Literal["explore", "stored"]  # experiments that are run here, and what was computed before
+Problems = dict[str, str]  # messages, by the control that caused each
 Words = Mapping[str, str]
 
-PREFIXES = ("", "b.", "c.", "d.")
-"""Of the words of up to four configurations in one address."""
-STORED = ("run", "figure")
-"""What can be chosen among what was computed before."""
-_LONGEST = 400
-"""Characters of one value."""
-_MOST_WORDS = 100
-"""Words of an address that are read."""
-_NUMBERS = 2_000_000
-"""Numbers in all sequences that are trained on, at the most."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_CHOSEN = SECTIONS[:-1]
-"""The sections of which a kind is chosen."""
+PREFIXES = ("", "b.", "c.", "d.")  # of the words of up to four configurations in one address
+_PAGE_WORDS = ("t", "axis", "tour", "picked")  # words of the address that only the page reads
+STORED = ("run", "figure")  # what can be chosen among what was computed before
+_NUMBERS = 2_000_000  # numbers in all sequences that are trained on, at the most
+_CHOSEN = SECTIONS[:-1]  # the sections of which a kind is chosen
 
 
 @dataclass(frozen=True)
@@ -61,29 +50,22 @@ class State:
 
     @property
     def run(self) -> Experiment:
-        """The experiment; `InvalidInput` is raised in the mode "stored"."""
         if self.experiment is None:
             raise InvalidInput("a stored run is exported by `stepwell runs export`")
         return self.experiment
 
     @classmethod
     def read(cls, words: Mapping[str, str], *, first: str | None = None) -> "tuple[State, Problems]":
-        """The state that an address describes, and messages by name for values that are not allowed and left out.
-
-        An empty text is the default. `first` is the word that was changed last: others that do not go together with it
-        are left out.
-        """
+        """The state that an address describes, and messages by name for values that are not allowed and left out; with
+        them those that do not go together with `first`, the word that was changed last."""
         problems: Problems = {}
         mode = words.get("mode", "explore")
         if mode not in ("explore", "stored"):
             problems["mode"] = f"mode is {shown(mode)}; it must be stored, or be left out"
         own = {str(name): text for name, text in words.items() if name != "mode" and text != ""}
-        if len(own) > _MOST_WORDS:
-            problems["mode"] = f"the address has {len(own)} words; the first {_MOST_WORDS} are read"
-            own = dict(list(own.items())[:_MOST_WORDS])
+        given = _readable(own, problems, stored=mode == "stored")
         if mode == "stored":
-            return cls("stored", _stored(own, problems)), problems
-        given = _readable(own, problems)
+            return cls("stored", given), problems
         try:
             return cls("explore", given, _experiment(given)), problems
         except InvalidInput:
@@ -93,13 +75,10 @@ class State:
 
     @classmethod
     def of(cls, experiment: Experiment) -> "State":
-        """The state in which the page shows an experiment; `InvalidInput` says why it cannot.
-
-        The page records points of its own: of the section `record` it takes the spacing.
-        """
+        """The state in which the page shows an experiment, but for what is recorded, or why it cannot."""
         wanted, problems = _without_record(experiment), {}
-        for words in (_given_words(experiment), _canonical_words(experiment)):
-            state, problems = cls.read(words)
+        for given in (True, False):
+            state, problems = cls.read(_words_of(experiment, given=given))
             if not problems and _without_record(state.run) == wanted:
                 return state
         reason = "; ".join(problems.values()) or "it lies beyond the bounds of the page"
@@ -145,9 +124,10 @@ class State:
 def read_all(words: Mapping[str, str], *, first: str | None = None) -> tuple[list[State], list[Problems]]:
     """Up to four configurations of one address, and for each its messages by control.
 
-    The words of the second to the fourth begin with `b.`, `c.`, `d.`; what they do not say is as in the first, as far
-    as it goes together with what they say. A configuration is there if any word of its own is, `b.=` at the least.
+    The words of the second to the fourth begin with `b.`, `c.`, `d.`, `b.=` at the least; what they do not say is as in
+    the first, as far as it goes together with what they say.
     """
+    words = {name: text for name, text in words.items() if name not in _PAGE_WORDS}
     own = {name: text for name, text in words.items() if not name.startswith(PREFIXES[1:])}
     state, problems = State.read(own, first=first if first in own else None)
     states, all_problems = [state], [problems]
@@ -169,78 +149,42 @@ def _without_record(experiment: Experiment) -> dict[str, Any]:
     return {name: value for name, value in experiment.canonical().items() if not name.startswith("record.")}
 
 
-def _given_words(experiment: Experiment) -> dict[str, str]:
-    """What was given, as the words of an address, and what the page begins with other defaults for."""
-    words = _kinds_and_seed(experiment)
-    for section in SECTIONS:
+def _words_of(experiment: Experiment, *, given: bool) -> dict[str, str]:
+    """The words of an experiment: the whole canonical form, or what was `given` and what the page has defaults for."""
+    words = {"seed": str(experiment.seed)}
+    for section in SECTIONS if given else _CHOSEN:
         chosen = getattr(experiment, section)
-        for name in controls(section, chosen.kind):
-            field = name.partition(".")[2]
-            if field in chosen.given or (section != "record" and hint_of(section, chosen.kind, field).default):
-                words[name] = text_of(chosen[field])
+        values = chosen.canonical
+        if given:
+            fields = [name.partition(".")[2] for name in controls(section, chosen.kind)]
+            own = [field for field in fields if section != "record" and hint_of(section, chosen.kind, field).default]
+            values = {field: chosen[field] for field in fields if field in chosen.given or field in own}
+        words |= {f"{section}.{field}": text_of(value) for field, value in values.items()}
+        words |= {f"{section}.kind": chosen.kind} if section in _CHOSEN else {}
     return words
 
 
-def _canonical_words(experiment: Experiment) -> dict[str, str]:
-    """All values of an experiment, as the words of an address."""
-    words = _kinds_and_seed(experiment)
-    for section in _CHOSEN:
-        chosen = getattr(experiment, section)
-        words |= {f"{section}.{field}": text_of(value) for field, value in chosen.canonical.items()}
-    return words
-
-
-def _kinds_and_seed(experiment: Experiment) -> dict[str, str]:
-    return {f"{section}.kind": getattr(experiment, section).kind for section in _CHOSEN} | {
-        "seed": str(experiment.seed)
-    }
-
-
-def _stored(words: Words, problems: Problems) -> dict[str, str]:
-    """The run and the figure that are named."""
-    made = {}
-    for name, text in words.items():
-        if name not in STORED:
-            problems[name[:_LONGEST]] = f"there is no control {shown(name)}: {nearest(name, list(STORED))}"
-        elif not isinstance(text, str) or _NAME.fullmatch(text) is None:
-            problems[name] = f"{name} is {shown(text)}; it must be a name from the list"
-        else:
-            made[name] = text
-    return made
-
-
-def _nearest_control(name: str, known: Iterable[str]) -> str:
-    """Advice after an unknown name; that of a section alone means its kind."""
-    return f"did you mean {name}.kind?" if name in _CHOSEN else nearest(name, sorted(known))
-
-
-def _readable(words: Words, problems: Problems) -> dict[str, str]:
-    """Words that name a field of some kind, and texts that are short."""
-    made, known = {}, _names()
+def _readable(words: Words, problems: Problems, *, stored: bool) -> dict[str, str]:
+    """Words that name a field of some kind; or the run and the figure that are named."""
+    made, known = {}, STORED if stored else _names()
     for name, text in words.items():
         if name not in known:
-            problems[name[:_LONGEST]] = f"there is no control {shown(name)}: {_nearest_control(name, known)}"
-        elif not isinstance(text, str) or len(text) > _LONGEST:
-            problems[name] = f"{name}: this is not a text of at most {_LONGEST} characters"
+            section = name in _CHOSEN and not stored
+            near = f"did you mean {name}.kind?" if section else nearest(name, sorted(known))
+            problems[name] = f"there is no control {shown(name)}: {near}"
         else:
             made[name] = text
     return made
 
 
 def _names() -> set[str]:
-    """Dotted names of all controls."""
-    made = {"seed", *(f"{section}.kind" for section in _CHOSEN)}
-    for section in SECTIONS:
-        for kind in kinds(section, installed=True):
-            made |= set(controls(section, kind))
-    return made
+    fields = {name for one in SECTIONS for kind in kinds(one, installed=True) for name in controls(one, kind)}
+    return {"seed", *(f"{section}.kind" for section in _CHOSEN), *fields}
 
 
 def _accepted(words: Words, first: str | None) -> tuple[dict[str, str], Experiment, Problems]:
     """As many of the words as go together, the one that was changed before all others, then kinds; and why not others.
-
-    A word may need a later one, as `spectrum=custom` needs eigenvalues: what is refused is tried again.
-    """
+    A word may need a later one, as `spectrum=custom` needs eigenvalues: what is refused is tried again."""
     order = sorted(words, key=lambda name: (name != first, not name.endswith(".kind")))
     accepted: dict[str, str] = {}
     experiment, refused = _experiment({}), {}
@@ -258,7 +202,6 @@ def _accepted(words: Words, first: str | None) -> tuple[dict[str, str], Experime
 
 
 def _experiment(words: Words) -> Experiment:
-    """The experiment of some words; `InvalidInput` is raised where they do not go together."""
     given: dict[str, Any] = {section: {} for section in SECTIONS}
     for name, text in words.items():
         section, _, field = name.partition(".")
@@ -291,7 +234,6 @@ def _experiment(words: Words) -> Experiment:
 def _chosen_kinds(
     registered: int, task: str | None, model: str | None, objective: str | None, training: str | None, activation: Any
 ) -> tuple[str, ...]:
-    """The kinds of all sections, of which some are given."""
     given: dict[str, Any] = {"task": task, "model": model, "objective": objective, "training": training}
     if activation is not None:
         given["model"] = {"kind": model, "activation": activation}
@@ -301,7 +243,6 @@ def _chosen_kinds(
 
 @functools.lru_cache(maxsize=512)
 def _fitting(registered: int, task: str, model: str, objective: str, activation: str | None) -> dict[str, list[str]]:
-    """The kinds of each section that go together with those before it."""
     active = {"kind": model, **({} if activation is None else {"activation": activation})}
     before: dict[str, Any] = {"task": task, "model": active, "objective": objective}
     made: dict[str, list[str]] = {}

@@ -1,7 +1,6 @@
 """What was computed before: runs of a store, and figures of a reproduction, both given when the page is started."""
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from stepwell._util.errors import InvalidInput
+from stepwell._util.store_path import store_path
 from stepwell._util.text import shown
 from stepwell.experiments import Experiment
-from stepwell.store import OFF, VARIABLE, Store
+from stepwell.store import Store
 
 from ._state import State
 from ._view import View, plain, run_view, theory_view
 
-_ROWS = 200
-"""Runs of a listing, at the most."""
+_ROWS = 200  # runs of a listing, at the most
 _COLUMNS = (
     "task.kind",
     "model.kind",
@@ -33,27 +32,18 @@ _COLUMNS = (
     "outcome",
 )
 _ENDINGS = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf", "gif": "image/gif"}
-_LONGEST_FILE = 2**25
 
 
 class Library:
-    """Runs and figures that the page may show; nothing else on the disk can be named.
-
-    - `store`: the folder of a store, or None for that of the environment, if it is not off; it need not be there.
-    - `reproduction`: the folder that `stepwell reproduce --out` wrote, or None.
-    """
+    """Runs and figures that the page may show; nothing else on the disk can be named: those of the folder of a store
+    ("off" for none, None for that of the environment), and of one that `stepwell reproduce --out` wrote."""
 
     def __init__(self, store: str | None = None, reproduction: str | None = None):
-        without = store is None and os.environ.get(VARIABLE) == OFF
-        self.store = None if without else Store(store)
-        self._figures = None if reproduction is None else Path(reproduction) / "figures"
-        self._claims = None if reproduction is None else Path(reproduction) / "claims.json"
+        self.store = None if store_path(store) is None else Store(store)
+        self._reproduction = None if reproduction is None else Path(reproduction)
 
     def runs(self, where: Sequence[str] = (), *, sort: str | None = None, limit: int = 50) -> dict[str, Any]:
-        """Runs of the store as `columns`, `rows` (the name first) and `total`.
-
-        `where` are filters of `stepwell runs ls`, such as `final_loss<0.3`. `InvalidInput` says what is wrong with one.
-        """
+        """Runs of the store as `columns`, `rows` (the name first) and `total`, by filters of `stepwell runs ls`."""
         if self.store is None or not self.store.path.is_dir():
             return {"columns": [], "rows": [], "total": 0}
         known = self.store.columns()
@@ -64,41 +54,34 @@ class Library:
         return {"columns": ["name", *columns], "rows": rows, "total": listing.total}
 
     def run_view(self, name: str) -> View:
-        """A run of the store, as the view that a state has."""
-        there = self.store is not None and self.store.path.is_dir()
-        if not (isinstance(name, str) and name and name.isalnum()) or not there:
+        if self.store is None:
             raise InvalidInput(f"{shown(name)} names no run of the store; choose one from the list")
-        assert self.store is not None
         described = self.store.describe(name)
         configuration = described["configuration"]
-        experiment = _experiment(configuration)
+        try:
+            experiment = Experiment.from_canonical(configuration)
+        except InvalidInput as error:  # it says what is lacking to build it
+            raise InvalidInput(f"this run cannot be shown: {error}") from None
         made = _view_of(experiment, self.store.select([f"name={described['name']}"]).load())
         about = {"scalars": plain(described["scalars"]), "configuration": plain(configuration)}
         return made | about | {"mode": "stored", "name": described["name"]}
 
     def figures(self) -> list[dict[str, Any]]:
         """Figures of the reproduction: `name`, `title`, `caption`, the `files` (by ending) and their `claims`."""
-        if self._figures is None or not self._figures.is_dir():
+        if self._reproduction is None:
             return []
-        about = self._about()
-        made: dict[str, dict[str, Any]] = {}
-        for path in sorted(self._figures.iterdir()):
+        about, made = _about(self._reproduction / "claims.json"), {}
+        for path in sorted((self._reproduction / "figures").glob("*.*")):
             ending = path.suffix.removeprefix(".")
-            if path.is_symlink() or not path.is_file() or ending not in _ENDINGS:
-                continue
-            entry = made.setdefault(path.stem, {"name": path.stem, "files": [], **about.get(path.stem, _UNKNOWN)})
-            entry["files"].append(ending)
+            if ending in _ENDINGS:
+                entry = made.setdefault(path.stem, {"name": path.stem, "files": [], **about.get(path.stem, _UNKNOWN)})
+                entry["files"].append(ending)
         return list(made.values())
 
     def figure(self, name: str, ending: str = "svg") -> tuple[str, bytes]:
-        """Media type and content of a figure that `figures` lists."""
         for entry in self.figures():
-            if entry["name"] == name and ending in entry["files"]:
-                assert self._figures is not None
-                path = self._figures / f"{entry['name']}.{ending}"
-                if path.stat().st_size > _LONGEST_FILE:
-                    raise InvalidInput(f"the figure {shown(name)} is larger than the page shows")
-                return _ENDINGS[ending], path.read_bytes()
+            if self._reproduction is not None and entry["name"] == name and ending in entry["files"]:
+                return _ENDINGS[ending], (self._reproduction / "figures" / f"{name}.{ending}").read_bytes()
         raise InvalidInput(f"{shown(name)} names no figure of the reproduction; choose one from the list")
 
     def view(self, state: State) -> View:
@@ -107,43 +90,26 @@ class Library:
             return self.run_view(state.words["run"])
         return {"mode": "stored", "runs": self.runs(), "figures": self.figures(), "problems": {}}
 
-    def _about(self) -> dict[str, dict[str, Any]]:
-        """Titles, captions and claims by the names of files; nothing where they cannot be read."""
-        assert self._claims is not None
-        try:
-            if self._claims.stat().st_size > _LONGEST_FILE:
-                return {}
-            document = json.loads(self._claims.read_text())
-            claims: dict[str, list[Any]] = {}
-            for claim in document["claims"]:
-                stem = f"{claim['paper']}-{claim['figure']}"
-                claims.setdefault(stem, []).append([str(claim["statement"]), bool(claim["passed"])])
-            return {
-                figure["name"].replace("/", "-"): {
-                    "title": str(figure["title"]),
-                    "caption": str(figure["caption"]),
-                    "claims": claims.get(figure["name"].replace("/", "-"), []),
-                }
-                for figure in document["figures"]
-            }
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return {}
+
+def _about(path: Path) -> dict[str, dict[str, Any]]:
+    """Titles, captions and claims of figures by the names of files; nothing where `claims.json` cannot be read."""
+    try:
+        document = json.loads(path.read_text())
+        made = {
+            one["name"].replace("/", "-"): {"title": one["title"], "caption": one["caption"], "claims": []}
+            for one in document["figures"]
+        }
+        for claim in document["claims"]:
+            made[f"{claim['paper']}-{claim['figure']}"]["claims"].append([claim["statement"], claim["passed"]])
+        return made
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
 
 
 _UNKNOWN: dict[str, Any] = {"title": "", "caption": "", "claims": []}
 
 
-def _experiment(configuration: dict[str, Any]) -> Experiment:
-    """The experiment of a stored run; `InvalidInput` says what is lacking to build it."""
-    try:
-        return Experiment.from_canonical(configuration)
-    except InvalidInput as error:
-        raise InvalidInput(f"this run cannot be shown: {error}") from None
-
-
 def _view_of(experiment: Experiment, data: Any) -> View:
-    """The view of a run, from what was recorded of it."""
-    from stepwell.experiments import time_scale
     from stepwell.trajectory import provenance
 
     if not np.isfinite(data["loss"].values[0, 0]):
@@ -154,7 +120,7 @@ def _view_of(experiment: Experiment, data: Any) -> View:
     if "point" in run.dims:
         run = _along_time(run)
     if "time" in run:
-        units = {"units": time_scale(experiment.task, experiment.model).unit}
+        units = {"units": experiment.time_scale.unit}
         run = run.assign_coords(time=(run["time"].dims, run["time"].values, units))
     run.attrs = {**provenance({"dynamics": "", "model": built.model}), "outcome": outcome, "message": ""}
     made = run_view(experiment, built, run)

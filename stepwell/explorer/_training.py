@@ -1,7 +1,7 @@
 """The run of an experiment as the page computes it: a draft first, in parts, given up when a newer one waits.
 
-The numbers are those of `Experiment.run`. What differs is that weights are recorded as a curve: a snapshot ends a
-compiled call, and there are as many as there are points.
+The numbers are those of `Experiment.run`. What differs is that weights are recorded as a curve, of which snapshots are
+taken afterwards: a snapshot ends a compiled call, and there are hundreds.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from stepwell._util.types import Loss
 from stepwell.dynamics import Record, descend, prepare_lsoda
-from stepwell.experiments import Built, Descent, Experiment, Flow, Online, record_of, time_of, training_of
+from stepwell.experiments import Built, Descent, Experiment, Flow, Online
 from stepwell.models import AbstractModel, SpectralAttention, is_attention, is_spectral
 from stepwell.objectives import AbstractObjective, Population, Spectral
 from stepwell.tasks import MultiTaskRegression
@@ -25,39 +25,32 @@ from stepwell.trajectory import build
 
 from ._view import Cancelled, Stop
 
-SECONDS = 20.0
-"""A view may take so long; what has been computed by then is shown."""
+SECONDS = 20.0  # a view may take so long; what has been computed by then is shown
 _DRAFT, _DRAFT_POINTS = 1e-2, 80
 """Relative tolerance of a draft of a flow, which is as good as the eye; and its points, about as many as its steps."""
-_DRAFT_FROM = 6
-"""Dimension from which on a draft comes first: it takes half the time there."""
+_DRAFT_FROM = 6  # dimension from which on a draft comes first: it takes half the time there
 _LONG_FROM, _PAUSE = 100, 0.15
 """Weights from which on the rest takes so long that it waits, so many seconds, whether a newer state comes."""
-_FEW_DIMENSIONS = 16
-"""Dimension up to which the map of one output has few coefficients, as `flow` counts them."""
-_PART = 0.5
-"""Seconds of training on sequences after which a view is sent, and a newer state taken."""
-_RECORDS = (1, 3, 7, 15)
-"""Records of a part; each number is compiled."""
+_FEW_DIMENSIONS = 16  # dimension up to which the map of one output has few coefficients, as `flow` counts them
+_PART = 0.5  # seconds of training on sequences after which a view is sent, and a newer state taken
+_SNAPSHOTS = (1, 3, 7, 15)  # snapshots of a part; each number is compiled
 _WEIGHTS = "explorer_weights"
 
-Share = Callable[[float, xr.Dataset], None]
-"""Takes how far the work is, from 0 to 1, and the trajectory so far."""
+Share = Callable[[float, xr.Dataset], None]  # takes how far the work is, from 0 to 1, and the trajectory so far
 
 
 def trajectory(experiment: Experiment, built: Built, share: Share, stop: Stop, *, long: bool) -> xr.Dataset:
-    """The run of an experiment. `long` says that it may take longer than a moment, so that parts of it are shared.
-
-    `Cancelled` is raised where `stop` says so. What does not end in time is cut off.
-    """
-    training, time = training_of(experiment), time_of(experiment)
-    record, (task, model, objective) = record_of(experiment), built
+    """The run of an experiment, of which parts are shared if it is `long`, cut off where it does not end in time.
+    `Cancelled` is raised where `stop` says so."""
+    training, time = experiment.build_training(), experiment.time_scale
+    record, (task, model, objective) = experiment.build_record(), built
     if isinstance(objective, Spectral) and is_spectral(model):
         model, objective = traced(built)
         if isinstance(training, Flow):
             compile_jacobian(model, objective)
     if isinstance(training, Descent) and training.plain and not isinstance(objective, Online):
-        run = _Descent(experiment, training, model, objective, record.steps(training.steps))
+        steps = record.steps(training.steps)
+        run = _Descent(experiment, training, model, objective, steps, steps[record.places(steps)])
         return run.in_parts(share, stop) if long else run.at_once()
     options: dict[str, Any] = {"progress": False, "configuration": {"task": task}, "throw": False}
     if isinstance(training, Flow) and _chooses_rodas(model, objective):
@@ -75,8 +68,7 @@ def _chooses_rodas(model: AbstractModel, objective: Any) -> bool:
     """Whether the loss is surely quadratic in few coefficients, those of the map."""
     if not isinstance(objective, Population) or not is_attention(model):
         return False
-    outputs, dim = model.shape
-    return outputs == 1 and dim <= _FEW_DIMENSIONS
+    return model.shape[0] == 1 and model.shape[1] <= _FEW_DIMENSIONS
 
 
 def give_way(model: AbstractModel, stop: Stop) -> None:
@@ -91,55 +83,58 @@ def give_way(model: AbstractModel, stop: Stop) -> None:
 
 
 class _Recorded(NamedTuple):
-    """Steps of a descent, with the loss and all weights at each."""
+    """Steps of a descent with the loss at each; and all weights at some of them, the first and the last among these."""
 
     steps: np.ndarray
     loss: Float[np.ndarray, " record"]
-    weights: Float[np.ndarray, "record weight"]
+    snapshots: np.ndarray
+    weights: Float[np.ndarray, "snapshot weight"]
     outcome: str
     message: str
 
     def joined(self, further: "_Recorded") -> "_Recorded":
         """Both, without the point that they share."""
-        arrays = zip(self[:3], further[:3], strict=True)
-        steps, loss, weights = (np.concatenate([one, other[1:]]) for one, other in arrays)
-        return further._replace(steps=steps, loss=loss, weights=weights)
+        arrays = zip(self[:4], further[:4], strict=True)
+        steps, loss, snapshots, weights = (np.concatenate([one, other[1:]]) for one, other in arrays)
+        return further._replace(steps=steps, loss=loss, snapshots=snapshots, weights=weights)
 
 
 class _Descent(NamedTuple):
-    """Gradient descent at a constant rate, recorded at some steps."""
+    """Gradient descent at a constant rate, its loss recorded at `steps`, and weights at some of them, `snapshots`."""
 
     experiment: Experiment
     training: Descent
     model: AbstractModel
     objective: Any
     steps: np.ndarray
+    snapshots: np.ndarray
 
     def at_once(self) -> xr.Dataset:
         return self._trajectory(self._descended(self.model, self.steps))
 
     def in_parts(self, share: Share, stop: Stop) -> xr.Dataset:
         """The same in parts, each of which is shared."""
-        steps, begun = self.steps, clock.monotonic()
+        ends, begun = self.snapshots, clock.monotonic()
         model, made, place, pace = self.model, None, 0, np.inf
-        while place < steps.size - 1:
+        while place < ends.size - 1:
             if stop():
                 raise Cancelled
             if made is not None and clock.monotonic() - begun > SECONDS:
-                message = f"after {SECONDS:.0f} s there are {steps[place]} of {steps[-1]} steps; take fewer sequences, "
+                message = f"after {SECONDS:.0f} s there are {ends[place]} of {ends[-1]} steps; take fewer sequences, "
                 message += "heads or steps, or run it with the command below"
                 return self._trajectory(made._replace(outcome="cut off", message=message))
-            started, end = clock.monotonic(), _end_of_part(steps, place, pace)
-            part = self._descended(model, steps[place : end + 1])
+            started, end = clock.monotonic(), _end_of_part(ends, place, pace)
+            within = (self.steps >= ends[place]) & (self.steps <= ends[end])
+            part = self._descended(model, self.steps[within])
             made = part if made is None else made.joined(part)
             if made.outcome != "finished":
                 return self._trajectory(made)
             model = model.with_weights(_shaped(self.model, made.weights[-1]))
-            pace = min(pace, (clock.monotonic() - started) / float(steps[end] - steps[place]))
+            pace = min(pace, (clock.monotonic() - started) / float(ends[end] - ends[place]))
             place = end
-            if place < steps.size - 1:
-                so_far = made._replace(outcome=f"step {steps[place]} of {steps[-1]}")
-                share(float(steps[place] / steps[-1]), self._trajectory(so_far))
+            if place < ends.size - 1:
+                so_far = made._replace(outcome=f"step {ends[place]} of {ends[-1]}")
+                share(float(ends[place] / ends[-1]), self._trajectory(so_far))
         assert made is not None
         return self._trajectory(made)
 
@@ -154,46 +149,50 @@ class _Descent(NamedTuple):
             advice=False,
             throw=False,
         )
-        weights, ended = run[_WEIGHTS].values[0], (run.attrs["outcome"], run.attrs["message"])
-        return _Recorded(steps[0] + run["step"].values, run["loss"].values[0], weights, *ended)
+        made, ended = steps[0] + run["step"].values, (run.attrs["outcome"], run.attrs["message"])
+        kept = np.isin(made, self.snapshots)
+        kept[-1] = True  # of a run that diverges
+        return _Recorded(made, run["loss"].values[0], made[kept], run[_WEIGHTS].values[0][kept], *ended)
 
     def _trajectory(self, recorded: _Recorded) -> xr.Dataset:
-        time = time_of(self.experiment)
+        time = self.experiment.time_scale
         run = build(
             axis="step",
             points=recorded.steps,
             curves={"loss": recorded.loss[None]},
             weight_axis="snapshot",
-            weight_points=recorded.steps,
+            weight_points=recorded.snapshots,
             weights={name: values[None] for name, values in _shaped(self.model, recorded.weights).items()},
             model=self.model,
             configuration={"dynamics": "descend", "model": self.model, "rate": self.training.rate},
             outcome=recorded.outcome,
             message=recorded.message,
         )
-        times = time.of_steps(recorded.steps.astype(float), self.training.rate)
-        units = {"units": time.unit}
-        return run.assign_coords(time=("step", times, units), snapshot_time=("snapshot", times, units))
+        times = {"time": ("step", recorded.steps), "snapshot_time": ("snapshot", recorded.snapshots)}
+        return run.assign_coords(
+            {
+                name: (axis, time.of_steps(steps.astype(float), self.training.rate), {"units": time.unit})
+                for name, (axis, steps) in times.items()
+            }
+        )
 
 
-def _end_of_part(steps: np.ndarray, place: int, pace: float) -> int:
-    """The record at which a part ends that begins at `place`, at so many seconds a step at the most."""
+def _end_of_part(snapshots: np.ndarray, place: int, pace: float) -> int:
+    """The snapshot at which a part ends that begins at `place`, at so many seconds a step at the most."""
     allowed = [
         place + count
-        for count in _RECORDS
-        if place + count < steps.size and (steps[place + count] - steps[place]) * pace <= _PART
+        for count in _SNAPSHOTS
+        if place + count < snapshots.size and (snapshots[place + count] - snapshots[place]) * pace <= _PART
     ]
-    left = steps.size - 1 - place
-    return max([*allowed, place + min(_RECORDS[0], left)])
+    left = snapshots.size - 1 - place
+    return max([*allowed, place + min(_SNAPSHOTS[0], left)])
 
 
 def _flat(model: AbstractModel) -> Float[Array, " weights"]:
-    """All weights, as a curve."""
     return jnp.concatenate([jnp.ravel(weight) for weight in model.weights().values()])
 
 
-_OBSERVED = {_WEIGHTS: _flat}
-"""One object for all runs, or each would be compiled anew."""
+_OBSERVED = {_WEIGHTS: _flat}  # one object for all runs, or each would be compiled anew
 
 
 def _shaped(model: AbstractModel, flat: np.ndarray) -> dict[str, np.ndarray]:

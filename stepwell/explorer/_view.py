@@ -18,12 +18,9 @@ if TYPE_CHECKING:
 
     from ._stored import Library
 
-View = dict[str, Any]
-"""Arrays, texts and lists of them by name; docs/explorer.md lists them."""
-Report = Callable[[float, View], None]
-"""Takes how far the work is, from 0 to 1, and what there is of the view."""
-Stop = Callable[[], bool]
-"""Says whether the work is to be given up."""
+View = dict[str, Any]  # arrays, texts and lists of them by name; docs/explorer.md lists them
+Report = Callable[[float, View], None]  # takes how far the work is, from 0 to 1, and what there is of the view
+Stop = Callable[[], bool]  # says whether the work is to be given up
 
 
 class Cancelled(Exception):
@@ -33,28 +30,20 @@ class Cancelled(Exception):
 def view(
     state: State, *, report: Report | None = None, stop: Stop | None = None, library: "Library | None" = None
 ) -> View:
-    """What the page shows of a state.
+    """What the page shows of a state; where nothing can be computed, `problems` by control (or "" for all of them).
 
-    **Arguments:**
-
-    - `state`: what the page is set to.
-    - `report`: called now and then during longer work, with the part done and the view so far.
-    - `stop`: asked now and then whether to give up.
-    - `library`: where stored runs are; without one there are none.
-
-    **Returns:** the view. Where nothing can be computed, it has `problems` by control (or "" for all of them) and no
-    arrays. `Cancelled` is raised where `stop` says so.
+    `report` is called now and then during longer work, with the part done and the view so far, and `stop` asked whether
+    to give up, by `Cancelled`. `library` has stored runs.
     """
     try:
         if state.mode == "stored":
             return {"mode": "stored", "problems": {}} if library is None else library.view(state)
-        return _run(state, report or _ignore, stop or _never)
+        return _run(state, report or (lambda part, partial: None), stop or (lambda: False))
     except InvalidInput as error:
         return {"mode": state.mode, "problems": {"run" if state.mode == "stored" else "": str(error)}}
 
 
 def _run(state: State, report: Report, stop: Stop) -> View:
-    """The run of a state, first alone and then with the theory."""
     from ._training import give_way, trajectory  # controls and states need no JAX
 
     experiment = state.run
@@ -96,14 +85,11 @@ def theory_view(experiment: "Experiment", built: "Built", run: "xr.Dataset", mad
 
 def _is_compared(experiment: "Experiment", made: View) -> bool:
     """Whether theory is shown beside a run: it has the figures of one regression, or is a user's with a theory."""
-    from stepwell.experiments import no_comparison
-
-    return made["kind"] == "linear" or (made["kind"] == "curve" and not no_comparison(experiment))
+    return made["kind"] == "linear" or (made["kind"] == "curve" and not experiment.no_comparison())
 
 
 @functools.lru_cache(maxsize=8)
 def kept_view(state: State) -> View:
-    """The view of a state of which a file is made; `InvalidInput` is raised where there is none."""
     made = view(state)
     if "time" not in made:
         raise InvalidInput("; ".join(made["problems"].values()))
@@ -119,11 +105,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _ignore(part: float, partial: View) -> None:
-    pass
-
-
-def _never() -> bool:
-    return False

@@ -9,11 +9,17 @@ from ._claim import KINDS as KINDS
 from ._claim import Claim as Claim
 from ._claim import Known as Known
 from ._claim import Origin as Origin
+from ._claim import Value as Value
 from ._claim import slug as slug
+from ._coverage import Statement as Statement
+from ._coverage import Statements as Statements
+from ._coverage import coverage as coverage
+from ._coverage import statements as statements
 from ._figure import Data as Data
 from ._figure import Figure as Figure
 from ._figure import SeedWords as SeedWords
 from ._page import as_setting as as_setting
+from ._page import expected as expected
 from ._page import number as number
 from ._page import tallies as tallies
 from ._registry import FIGURES as FIGURES

@@ -1,5 +1,6 @@
 """What a paper says, what was measured, and whether the two agree."""
 
+import itertools
 import math
 import re
 from collections.abc import Iterable
@@ -51,29 +52,33 @@ class Known(NamedTuple):
     quick: bool | None = None
 
 
-class Origin(TypedDict, total=False):
-    """Keywords of every constructor of `Claim`, which see."""
+class Value(NamedTuple):
+    """One of several values that a claim compares.
 
-    kind: Required[Kind]
-    source: Required[str]
-    known: Known | None
-    explored: bool
-    only_published: bool
+    **Arguments:**
+
+    - `label`: what it belongs to, such as "seed 3, drop 2"; None where that was not given, and its place tells.
+    - `measured`, `predicted`, `tolerance`, `passed`: as those of a `Claim`.
+    """
+
+    label: str | None
+    measured: float
+    predicted: float
+    tolerance: float
+    passed: bool
 
 
 @dataclass(frozen=True)
 class Claim:
     """A statement that can fail: what is predicted, what was measured, and whether the two agree.
 
-    Use the constructors `close`, `at_most` and `at_least` for one value, `over` for one of each seed, head, plateau or
-    component, and `fraction` for how many of them have a property. Whether it holds, `passed`, is worked out and cannot
-    be given.
+    It is made by a method of its `Origin`: `close`, `at_most` or `at_least` for one value or for several, and
+    `fraction` for how many have a property. Whether it holds, `passed`, is worked out and cannot be given.
 
     **Arguments:**
 
     - `id`: the identifier, which stays when the statement is reworded. A figure calls its claim `levels`; it is
-      reported as "linear/fig3/levels" (`of_figure`), of which `paper` and `figure` are parts. No two claims of a figure
-      have the same.
+      reported as "linear/fig3/levels" (`of_figure`), of which `paper` and `figure` are parts.
     - `statement`: what is claimed, in a sentence.
     - `predicted`, `measured`, `tolerance`, `relation`: `measured` must lie within `tolerance` of `predicted` ("="), or
       not be above ("<=") or below (">=") it by more than `tolerance`. For several values these are the numbers of the
@@ -82,11 +87,11 @@ class Claim:
       that judge them are drawn.
     - `count`, `counted`, `pass_rate`: how many values were compared, what they are (seeds, heads, plateaus, …), and the
       fraction of them for which the claim holds; None for a claim about one value.
+    - `values`: of several values each, a `Value`.
     - `kind`: "paper" (the paper says it), "theory" (a derivation of ours, against simulation) or "check" (internal
       consistency: the same quantity computed in two independent ways).
     - `source`: the theorem, equation, section or figure that says it.
-    - `known`: why it fails, if that is understood. Unexpected are a failure that is not known, and a known one that
-      holds.
+    - `known`: why it fails, if that is understood; where it then holds, that is unexpected.
     - `explored`: whether its settings were chosen after outcomes were seen; it is then judged on fresh seeds.
     - `only_published`: whether it compares with data of the paper; at other settings than its own it is not judged.
     - `unjudged`: why there is nothing to judge, such as no plateau that is long enough; at the figure's own settings
@@ -111,6 +116,7 @@ class Claim:
     explored: bool = field(kw_only=True, default=False)
     only_published: bool = field(kw_only=True, default=False)
     unjudged: str = field(kw_only=True, default="")
+    values: tuple[Value, ...] = field(kw_only=True, default=())
     passed: bool = field(init=False)
 
     def __post_init__(self):
@@ -133,104 +139,21 @@ class Claim:
             raise InvalidInput(
                 f"the tolerance of {self.statement!r} is {self.tolerance}; it must be a number from 0 on"
             )
-        object.__setattr__(self, "passed", self._excess() <= self.tolerance and not self.unjudged)
+        object.__setattr__(self, "passed", self.excess() <= self.tolerance and not self.unjudged)
 
     def of_figure(self, name: str) -> "Claim":
         """Return the claim with its whole identifier, as one of the figure of this name, such as "linear/fig3"."""
         return replace(self, id=f"{name}/{self.id.rpartition('/')[2]}")
 
-    @classmethod
-    def cannot_be_judged(cls, id: str, statement: str, *, why: str, **origin: Unpack[Origin]) -> "Claim":
-        """Return a claim about which these settings say nothing, because of `why`: "no plateau is long enough"."""
-        return cls(id, statement, math.nan, math.nan, 0.0, "", unjudged=why, **origin)
-
-    @classmethod
-    def close(
-        cls, id: str, statement: str, *, predicted, measured, tolerance, basis: str, **origin: Unpack[Origin]
-    ) -> "Claim":
-        """Return the claim that `measured` is `predicted`, up to `tolerance`."""
-        return cls(id, statement, predicted, measured, tolerance, basis, **origin)
-
-    @classmethod
-    def at_most(
-        cls, id: str, statement: str, *, predicted=0.0, measured, tolerance=0.0, basis: str, **origin: Unpack[Origin]
-    ) -> "Claim":
-        """Return the claim that `measured` is not above `predicted`, by default 0, by more than `tolerance`."""
-        return cls(id, statement, predicted, measured, tolerance, basis, "<=", **origin)
-
-    @classmethod
-    def at_least(
-        cls, id: str, statement: str, *, predicted, measured, tolerance=0.0, basis: str, **origin: Unpack[Origin]
-    ) -> "Claim":
-        """Return the claim that `measured` is not below `predicted` by more than `tolerance`."""
-        return cls(id, statement, predicted, measured, tolerance, basis, ">=", **origin)
-
-    @classmethod
-    def over(
-        cls,
-        id: str,
-        statement: str,
-        *,
-        predicted,
-        measured: Iterable[Any],
-        tolerance,
-        basis: str,
-        relation: Relation = "=",
-        required: float = 1.0,
-        counted: str = "seeds",
-        **origin: Unpack[Origin],
-    ) -> "Claim":
-        """Return the claim for each of several values, of which the fraction `required` must hold.
-
-        `predicted` and `tolerance` are one number for all, or one for each value, as `measured` is. `counted` says what
-        the values are: seeds, heads, components, plateaus, … Without values the claim is not judged.
-        """
-        values = _row("measured", measured)
-        if not 0 < required <= 1:
-            raise InvalidInput(f"required is {required}; it must be a fraction above 0 and at most 1")
-        if not values:
-            return cls.cannot_be_judged(id, statement, why=f"there are no {counted} to judge", **origin)
-        wanted, allowed = _row("predicted", predicted, len(values)), _row("tolerance", tolerance, len(values))
-        single = [
-            cls(id, statement, p, m, t, basis, relation, **origin)
-            for p, m, t in zip(wanted, values, allowed, strict=True)
-        ]
-        best_first = sorted(single, key=lambda one: (not one.passed, one._excess() / (one.tolerance or 1.0)))
-        decisive = best_first[math.ceil(required * len(single) - 1e-9) - 1]
-        rate = sum(claim.passed for claim in single) / len(single)
-        return replace(decisive, count=len(single), pass_rate=rate, counted=counted)
-
-    @classmethod
-    def fraction(
-        cls,
-        id: str,
-        statement: str,
-        *,
-        holds: Iterable[Any],
-        basis: str,
-        required: float = 1.0,
-        counted: str = "seeds",
-        **origin: Unpack[Origin],
-    ) -> "Claim":
-        """Return the claim that at least the fraction `required` of seeds, or what is `counted`, have a property.
-
-        `holds` says which have it, a boolean each. Without any the claim is not judged.
-        """
-        values = _row("holds", holds)
-        if not values:
-            return cls.cannot_be_judged(id, statement, why=f"there are no {counted} to judge", **origin)
-        rate = sum(values) / len(values)
-        return cls(id, statement, required, rate, 0.0, basis, ">=", len(values), rate, counted, **origin)
-
-    def _excess(self) -> float:
-        """How far the measured value is on the wrong side of the predicted one; infinite if it is no number."""
+    def excess(self) -> float:
+        """Return how far the measured value is on the wrong side of the predicted one; infinite if it is no number."""
         difference = self.measured - self.predicted
         if math.isnan(difference):
             return math.inf
         return {"=": abs(difference), "<=": difference, ">=": -difference}[self.relation]
 
     def judged(self, changed: Iterable[str] = ()) -> bool:
-        """Return whether it can be judged where these settings were changed. Other seeds are the same experiment."""
+        """Return whether it can be judged where these settings were changed; other seeds change nothing."""
         return not self.why_not_judged(changed)
 
     def why_not_judged(self, changed: Iterable[str] = ()) -> str:
@@ -240,10 +163,8 @@ class Claim:
         return self.unjudged
 
     def unexpected(self, quick: bool, changed: Iterable[str] = ()) -> bool:
-        """Return whether it fails and that is not known, is known to fail and holds, or cannot be judged.
-
-        Where settings were changed, a known failure may hold, and a claim may be one that cannot be judged.
-        """
+        """Return whether it fails and that is not known, is known to fail and holds, or cannot be judged; where
+        settings were changed, the first alone."""
         listed = list(changed)
         if listed:
             return self.judged(listed) and not self.passed and self.known is None
@@ -252,19 +173,169 @@ class Claim:
 
     def as_json(self) -> dict[str, Any]:
         """Return its fields for a JSON document: null for what is not finite."""
-        plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
-        return plain | {"known": None if self.known is None else self.known._asdict()}
+        known = None if self.known is None else self.known._asdict()
+        return _finite(asdict(self)) | {"known": known, "values": [_finite(value._asdict()) for value in self.values]}
+
+
+def _finite(fields: dict[str, Any]) -> dict[str, Any]:
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in fields.items()}
+
+
+class Judging(TypedDict, total=False):
+    """Keywords of every method of `Origin` that returns a claim.
+
+    - `tolerance`, `basis`: how far off is allowed, by default not at all, and what that is derived from.
+    - `counted`: what several values are: seeds (the default), heads, components, plateaus, …
+    - `labels`: what each of several values belongs to; by default the coordinates of `measured`, if it is an
+      `xarray.DataArray`; along an axis without coordinates the number, from 1 on.
+    - `required`: the fraction of several values for which the claim must hold, by default all.
+    - `unless`: why these settings say nothing about it, such as "no plateau is long enough"; then it is not judged.
+    - `known`: why it fails, if that is understood.
+    """
+
+    basis: Required[str]
+    tolerance: Any
+    counted: str
+    labels: Iterable[Any]
+    required: float
+    unless: str
+    known: Known | None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Who says what is claimed, and where; its methods return the claims.
+
+    Each takes an identifier and a statement, `measured` and what `Judging` lists. `measured` is one number, or one for
+    each seed, head, plateau, …; `predicted` and `tolerance` are then one number for all or one for each. Without values
+    the claim is not judged. The coordinates of an `xarray.DataArray` say what each of its values belongs to.
+
+    **Arguments:**
+
+    - `kind`, `source`, `explored`, `only_published`: those of its claims (`Claim`).
+
+    **Example:**
+
+    >>> from stepwell.figures import Origin
+    >>> paper = Origin("paper", "Fig 3(a)", explored=True)
+    >>> claim = paper.at_most("rise", "The loss falls: largest rise", measured=[0.0, 0.1], basis="rounding")
+    >>> claim.passed, claim.pass_rate, claim.source
+    (False, 0.5, 'Fig 3(a)')
+    """
+
+    kind: Kind
+    source: str
+    explored: bool = field(kw_only=True, default=False)
+    only_published: bool = field(kw_only=True, default=False)
+
+    def close(self, id: str, statement: str, *, predicted: Any = 0.0, measured: Any, **how: Unpack[Judging]) -> Claim:
+        """Return the claim that `measured` is `predicted`, by default 0, up to `tolerance`."""
+        return self._compare("=", id, statement, predicted, measured, **how)
+
+    def at_most(self, id: str, statement: str, *, predicted: Any = 0.0, measured: Any, **how: Unpack[Judging]) -> Claim:
+        """Return the claim that `measured` is not above `predicted`, by default 0, by more than `tolerance`."""
+        return self._compare("<=", id, statement, predicted, measured, **how)
+
+    def at_least(self, id: str, statement: str, *, predicted: Any, measured: Any, **how: Unpack[Judging]) -> Claim:
+        """Return the claim that `measured` is not below `predicted` by more than `tolerance`."""
+        return self._compare(">=", id, statement, predicted, measured, **how)
+
+    def fraction(self, id: str, statement: str, *, holds: Iterable[Any], **how: Unpack[Judging]) -> Claim:
+        """Return the claim that at least the fraction `required` of what is `counted` `holds`, a boolean each."""
+        labels, values = _labels(holds, how.pop("labels", None)), _row("holds", holds)
+        required = checks.number("required", how.pop("required", 1.0), least=0.0, above=True, most=1.0)
+        rate = [sum(values) / len(values)] if values else []
+        claim = self._compare(">=", id, statement, required, rate, **how)
+        each = [Value(label, held, 1.0, 0.0, bool(held)) for label, held in _labelled(labels, values)]
+        counts: Any = {"count": len(values), "pass_rate": rate[0], "values": tuple(each)} if rate else {}
+        return claim if claim.unjudged else replace(claim, **counts)
+
+    def _compare(
+        self,
+        relation: Relation,
+        id: str,
+        statement: str,
+        predicted: Any,
+        measured: Any,
+        *,
+        basis: str,
+        tolerance: Any = 0.0,
+        counted: str = "seeds",
+        labels: Iterable[Any] | None = None,
+        required: float = 1.0,
+        unless: str = "",
+        known: Known | None = None,
+    ) -> Claim:
+        """The claim of one value, or of several the one that decides."""
+        checks.number("required", required, least=0.0, above=True, most=1.0)
+        shared: Any = {**vars(self), "known": known}
+        several = _are_several(measured)
+        values = _row("measured", measured) if several and not unless else []
+        if unless or several and not values:
+            why = unless or f"there are no {counted} to judge"
+            return Claim(id, statement, math.nan, math.nan, 0.0, "", unjudged=why, **shared)
+        if not several:
+            p, m, t = (float(value) for value in (predicted, measured, tolerance))  # of xarray or NumPy, too
+            return Claim(id, statement, p, m, t, basis, relation, **shared)
+        wanted, allowed = _row("predicted", predicted, len(values)), _row("tolerance", tolerance, len(values))
+        single = [
+            Claim(id, statement, p, m, t, basis, relation, **shared)
+            for p, m, t in zip(wanted, values, allowed, strict=True)
+        ]
+        best_first = sorted(single, key=lambda one: (not one.passed, one.excess() / (one.tolerance or 1.0)))
+        decisive = best_first[math.ceil(required * len(single) - 1e-9) - 1]
+        rate = sum(claim.passed for claim in single) / len(single)
+        each = tuple(
+            Value(label, one.measured, one.predicted, one.tolerance, one.passed)
+            for label, one in _labelled(_labels(measured, labels), single)
+        )
+        return replace(decisive, count=len(single), pass_rate=rate, counted=counted, values=each)
+
+
+def _are_several(values: Any) -> bool:
+    return isinstance(values, Iterable) and getattr(values, "shape", None) != ()
+
+
+def _labels(values: Any, given: Iterable[Any] | None) -> list[str] | None:
+    """What each value belongs to: as given, or as the coordinates of an array of xarray say, "seed 3, drop 2"."""
+    if given is not None:
+        return [str(one) for one in given]
+    if not hasattr(values, "dims"):
+        return None
+    return [", ".join(row) for row in itertools.product(*(_along(values, dim) for dim in values.dims))]
+
+
+def _along(values: Any, dim: Any) -> list[str]:
+    named = {name: one.values.tolist() for name, one in values.coords.items() if one.dims == (dim,)}
+    named = {name: one for name, one in named.items() if not any(isinstance(value, tuple) for value in one)}  # stacked
+    named = named or {dim: range(1, values.sizes[dim] + 1)}
+    rows = zip(*named.values(), strict=True)
+    return [", ".join(f"{name} {_plain(one)}" for name, one in zip(named, row, strict=True)) for row in rows]
+
+
+def _plain(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _labelled(labels: list[str] | None, values: list[Any]) -> list[tuple[str | None, Any]]:
+    if labels is not None and len(labels) != len(values):
+        raise InvalidInput(f"there are {len(labels)} labels of {len(values)} values; give one for each, or none")
+    return list(zip(labels or [None] * len(values), values, strict=True))
 
 
 def _row(name: str, values: Any, count: int | None = None) -> list[float]:
-    """Numbers in one row, from a list, an array or an iterator; one number stands for `count` of them."""
+    """Numbers in one row; one number stands for `count` of them."""
+    if name in ("measured", "holds") and hasattr(values, "dims"):
+        values = values.values.ravel()  # of any shape: its coordinates say what each belongs to
     shape = getattr(values, "shape", None)
     try:
-        if count is not None and (shape == () or not isinstance(values, Iterable)):
+        if count is not None and not _are_several(values):
             return [float(values)] * count
         row = [float(value) for value in values]
     except (TypeError, ValueError):
-        raise InvalidInput(f"{name} is {shown(values)}; give one number for each value that is compared") from None
+        raise InvalidInput(
+            f"{name} is {shown(values)}; give one number for each value that is compared, in one row"
+        ) from None
     if len(shape or (0,)) != 1 or count not in (None, len(row)):
         raise InvalidInput(f"{name} has {len(row)} values; give one number for each value that is compared, in one row")
     return row

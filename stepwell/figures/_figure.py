@@ -102,15 +102,8 @@ class Figure(Generic[Settings]):
         return self.quick if quick else self.settings  # pyright: ignore[reportReturnType]
 
     def with_changes(self, changes: Mapping[str, Any]) -> "Figure[Settings]":
-        """Return the figure with other settings, for quick runs and for full ones.
-
-        **Arguments:**
-
-        - `changes`: settings by name, each as a value or as a string, such as "60", "0.1,0.2" or "20:40".
-
-        **Returns:** another figure, whose `changes` are the values. `InvalidInput` is raised where there is no such
-        setting, or the value is of another type than that of the figure.
-        """
+        """Return the figure with other settings, for quick runs and for full ones: by name, each as a value or as a
+        string, such as "60", "0.1,0.2" or "20:40"."""
         if not changes:
             return self
         full: Any = self.settings
@@ -121,18 +114,28 @@ class Figure(Generic[Settings]):
 
     def simulated(self, settings: Settings) -> Data:
         """Return what the figure simulates. Every data set says of which figure, settings and versions it is."""
+        import xarray as xr
+
         from stepwell.trajectory import provenance
 
-        values: Any = settings
-        said = provenance(dataclasses.asdict(values))
+        data = self.simulate(settings)
+        if not isinstance(data, dict) or not all(isinstance(made, xr.Dataset) for made in data.values()):
+            raise InvalidInput(
+                f'simulate of {self.name} must return data sets by name, such as {{"runs": run}}, each an '
+                "xarray.Dataset; an array becomes one by `.to_dataset(name=…)`"
+            )
+        said = provenance(dataclasses.asdict(settings))  # pyright: ignore[reportArgumentType]
         attributes = {"figure": self.name, "settings": said["configuration"], "versions": said["versions"]}
-        return {name: made.assign_attrs({**attributes, **made.attrs}) for name, made in self.simulate(settings).items()}
+        return {name: made.assign_attrs({**attributes, **made.attrs}) for name, made in data.items()}
 
     def judged(self, data: Data, settings: Settings) -> list[Claim]:
         """Return the claims on given data, with their whole identifiers, such as linear/fig3/levels."""
         claims = self.claims(data, settings)
         if not isinstance(claims, list) or not all(isinstance(claim, Claim) for claim in claims):
             raise InvalidInput(f"claims of {self.name} must return a list of Claim")
+        ids = [claim.id for claim in claims]
+        if twice := next((one for one in ids if ids.count(one) > 1), None):
+            raise InvalidInput(f"two claims of {self.name} have the identifier {twice!r}; give each one of its own")
         return [claim.of_figure(self.name) for claim in claims]
 
 
@@ -201,7 +204,7 @@ def _kind(hint: Any) -> str:
     """A type in words, for "it must be …"."""
     parts = typing.get_args(hint)
     if typing.get_origin(hint) in (tuple, list):
-        return f"several with commas between them, each {_kind(parts[0])}"
+        return f"several values with commas between them, each {_kind(parts[0])}"
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         return " or ".join(map(_kind, parts))
     if typing.get_origin(hint) is typing.Literal:

@@ -1,4 +1,4 @@
-"""`index.html`: one file with everything in it, for a browser without a network."""
+"""The pages of a report, for a browser without a network: `index.html`, with all figures in it, and `coverage.html`."""
 
 import base64
 import functools
@@ -13,32 +13,26 @@ from stepwell._util.arguments import checked
 from stepwell._util.text import scientific
 
 from ._claim import KINDS
+from ._coverage import coverage
 from ._registry import PAPERS
 
-_SIGNS = {"=": "=", "<=": "≤", ">=": "≥"}
+_RELATIONS = {"=": "", "<=": "at most ", ">=": "at least "}
 _HEADLINES = {"paper": "papers", "theory": "theory", "check": "checks"}
-_THUMBNAIL = (360, 300)
-"""Pixels of a figure in the contents, at the most."""
+_THUMBNAIL = (360, 300)  # pixels of a figure in the contents, at the most
 
 
 def page(document: dict[str, Any], folder: Path) -> str:
     """The report of a `claims.json`, with the figures of `folder` embedded."""
-    import jinja2
-
-    template = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    environment.filters.update(number=number, sign=lambda relation: _SIGNS[relation])
     figures = [_figure(entry, document["claims"], folder) for entry in document["figures"]]
     claims = [claim for entry in figures for claim in entry["claims"]]
     failures = [claim for claim in claims if claim["judged"] and (claim["unexpected"] or not claim["passed"])]
     papers = PAPERS | {
-        paper: f"Figures of {paper}"
+        paper: "Figures of your own" if paper == "own" else f"Figures of {paper}"
         for paper in (entry["name"].partition("/")[0] for entry in figures)
         if paper not in PAPERS
     }
-    return environment.from_string(template).render(
+    return _rendered(
+        "page.html",
         papers=[
             {"title": title, "figures": [entry for entry in figures if entry["name"].startswith(f"{paper}/")]}
             for paper, title in papers.items()
@@ -46,12 +40,36 @@ def page(document: dict[str, Any], folder: Path) -> str:
         figures=figures,
         tallies=tallies(claims),
         failures=sorted(failures, key=lambda claim: not claim["unexpected"]),
+        coverage=coverage(document),
         errors=sum(entry["status"] == "error" for entry in figures),
         against=document.get("against"),
         made=document["made"],
         seconds=document["seconds"],
         versions=document["versions"],
     )
+
+
+def coverage_page(document: dict[str, Any]) -> str:
+    """The statements of the papers, and what the claims of a `claims.json` say of them."""
+    return _rendered("coverage.html", papers=coverage(document))
+
+
+def _rendered(template: str, **values: Any) -> str:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters.update(number=number, expected=_expected)
+    return environment.get_template(template).render(**values)
+
+
+def _expected(claim: dict[str, Any]) -> str:
+    return expected(claim["relation"], claim["predicted"], claim["tolerance"])
 
 
 def tallies(claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -114,14 +132,14 @@ def _figure(entry: dict[str, Any], claims: list[dict[str, Any]], folder: Path) -
 
 @functools.lru_cache(maxsize=256)
 def _thumbnail(path: Path, _modified: int) -> str:
-    """A small copy of a figure, as an address; the page is written after each figure, and most have not changed."""
+    """A small copy of a figure; the page is written after each figure, and most have not changed."""
     from PIL import Image
 
     try:
         with Image.open(path) as image:
             small = image.convert("RGB")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        return ""  # it is no image: the page does without
+        return ""  # it is damaged: the page does without
     small.thumbnail(_THUMBNAIL)
     written = io.BytesIO()
     small.save(written, "PNG", optimize=True)
@@ -155,6 +173,30 @@ def number(value: float | None, digits: int = 6) -> str:
     if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e6):
         return scientific(value, min(digits, 4))
     return f"{value:.{digits}g}".replace("-", "−")
+
+
+@checked
+def expected(relation: str, predicted: float | None, tolerance: float | None) -> str:
+    """Return what a claim expects of the measured value, as a string for a reader.
+
+    **Arguments:**
+
+    - `relation`, `predicted`, `tolerance`: those of a claim, as in `claims.json`; None is not a number.
+
+    **Returns:** the predicted value with its tolerance, such as "at most 0.5 ± 0.01"; "exactly 1" without one.
+
+    **Example:**
+
+    >>> from stepwell.figures import expected
+    >>> expected("=", 1.0, 0.1), expected("=", 1.0, 0.0)
+    ('1 ± 0.1', 'exactly 1')
+    """
+    words = _RELATIONS[checks.one_of("relation", relation, _RELATIONS)]
+    if tolerance == 0:
+        return f"{words or 'exactly '}{number(predicted)}"
+    if relation == "<=" and predicted == 0:
+        return f"at most {number(tolerance, 3)}"
+    return f"{words}{number(predicted)} ± {number(tolerance, 3)}"
 
 
 def as_setting(value: Any) -> str:

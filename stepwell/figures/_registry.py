@@ -1,14 +1,15 @@
 """The figures of this package, found by their files, those of your own and of other packages: imported when run."""
 
 import ast
+import contextlib
 import dataclasses
-import difflib
 import functools
 import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
 import json
+import modulefinder
 import os
 import re
 import sys
@@ -19,7 +20,7 @@ from typing import Any
 
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
-from stepwell._util.text import error_line, shown
+from stepwell._util.text import error_line, nearest_of, shown
 from stepwell._util.versions import versions
 
 from ._claim import PART, slug
@@ -29,6 +30,8 @@ GROUP = "stepwell.figures"
 """The entry points by which a package offers figures: a name, such as `mypaper/fig1`, and the module with `FIGURE`."""
 NAME = re.compile(rf"{PART}/{PART}")
 _PACKAGE = Path(__file__).parents[1]
+_folders: list[str] = []
+"""Folders of figures' files, the latest first. They stand last in `sys.path`: no file there hides a library."""
 
 
 def _title(paper: Path) -> str:
@@ -41,14 +44,14 @@ def _in_package() -> dict[str, str]:
     """Figures of this package: `papers/linear/fig03_staircase.py` is `linear/fig3`, `beyond.py` is `linear/beyond`."""
     listed = {}
     for file in _PACKAGE.glob("papers/*/[!_]*.py"):
-        paper, number = file.parent.name, re.match(r"fig(\d+)_", file.stem)
-        name = f"fig{int(number[1])}" if number else file.stem.replace("_", "-")
+        paper, number = slug(file.parent.name), re.match(r"fig(\d+)_", file.stem)
+        name = f"fig{int(number[1])}" if number else slug(file.stem)
         order = paper, int(number[1]) if number else sys.maxsize, name
-        listed[order] = f"{paper}/{name}", f"stepwell.papers.{paper}.{file.stem}"
+        listed[order] = f"{paper}/{name}", f"stepwell.papers.{file.parent.name}.{file.stem}"
     return dict(listed[order] for order in sorted(listed))
 
 
-PAPERS = {file.parent.name: _title(file.parent) for file in sorted(_PACKAGE.glob("papers/*/__init__.py"))}
+PAPERS = {slug(file.parent.name): _title(file.parent) for file in sorted(_PACKAGE.glob("papers/*/__init__.py"))}
 """The papers: a folder each in `stepwell/papers`, and the first line of what it says about itself."""
 
 FIGURES = _in_package()
@@ -71,7 +74,7 @@ def select(targets: Sequence[str]) -> list[str]:
     >>> from stepwell.figures import select
     >>> select(["linear/fig3", "linear/fig1", "fig14"])
     ['linear/fig1', 'linear/fig3', 'linear/fig14']
-    >>> len(select(["linear"])) + len(select(["softmax"])) == len(select([]))
+    >>> set(select(["linear"])) < set(select([]))
     True
     """
     add_offered()
@@ -83,7 +86,10 @@ def select(targets: Sequence[str]) -> list[str]:
             if len(matching) > 1:
                 raise InvalidInput(f"the target {target} is {' or '.join(matching)}; write one of them")
         if not matching:
-            raise InvalidInput(f"there is no target {shown(target)}; {_meant(target, 'targets', [*PAPERS, *FIGURES])}")
+            raise InvalidInput(
+                f"there is no target {shown(target)}; {_meant(target, 'targets', [*PAPERS, *FIGURES])}; a figure of "
+                "your own is given by its file, such as first.py"
+            )
         chosen.update(matching)
     return [name for name in FIGURES if len(targets) == 0 or name in chosen]
 
@@ -123,7 +129,7 @@ def add_figure(path: str | os.PathLike) -> str:
     **Arguments:**
 
     - `path`: a Python file in which `FIGURE` is a `Figure`. It is called as its `name` says, such as `own/first`, or
-      else `own/` and the name of the file.
+      else `own/` and the name of the file. A file of this package's papers is the figure that is listed already.
 
     **Returns:** the name of the figure. The file is read now, and run when its figure is.
 
@@ -139,6 +145,9 @@ def add_figure(path: str | os.PathLike) -> str:
     place = Path(path).resolve()
     if place.suffix != ".py":
         raise InvalidInput(f"the figure {path} is not a Python file; its name must end in .py")
+    listed = [name for name, module in FIGURES.items() if place == _PACKAGE.parent / f"{module.replace('.', '/')}.py"]
+    if listed:
+        return listed[0]
     name = _name_in_file(place)
     if FIGURES.get(name, str(place)) != str(place):
         raise InvalidInput(f"{path} is called {name}, as another figure is ({FIGURES[name]}); choose another name")
@@ -165,8 +174,8 @@ def add_offered() -> None:
 
 
 def _meant(given: str, kind: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(given[:100], known, n=1, cutoff=0.5)
-    return (f"did you mean {near[0]}? " if near else "") + f"The {kind} are {', '.join(known)}"
+    near = nearest_of(given, known)
+    return (f"did you mean {near}? The" if near else "the") + f" {kind} are {', '.join(known)}"
 
 
 def _name_in_file(path: Path) -> str:
@@ -192,15 +201,18 @@ def _name_in_file(path: Path) -> str:
 
 
 def _of_file(path: Path) -> ModuleType:
-    """The module in a file, which may import files beside it."""
-    name = f"stepwell_figure_{slug(str(path)).replace('-', '_').replace('.', '_')}"
+    """The module in a file, which may import files beside it. It is run again when one of them has changed."""
+    sources = _sources(str(path))
+    name = f"stepwell_figure_{slug(str(path)).replace('-', '_').replace('.', '_')}_{_digest(sources)}"
     if name in sys.modules:
         return sys.modules[name]
+    _put_beside(path.parent, {source.relative_to(path.parent).parts[0].removesuffix(".py") for source in sources})
+    for source in sources:  # Python takes bytecode for current by whole seconds and the length of the source
+        with contextlib.suppress(OSError):
+            Path(importlib.util.cache_from_source(source)).unlink()
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
     sys.modules[name] = module  # classes that are defined in it look it up
     try:
         spec.loader.exec_module(module)
@@ -210,11 +222,47 @@ def _of_file(path: Path) -> ModuleType:
     return module
 
 
+def _put_beside(folder: Path, names: set[str]) -> None:
+    """Let modules of these names be imported from a folder, as they are now, and from no other figure's folder."""
+    kept = [place for place in sys.path if place not in _folders]
+    if str(folder) not in kept:
+        _folders[:] = [str(folder), *(one for one in _folders if one != str(folder))]
+    sys.path[:] = [*kept, *_folders]
+    for name, module in list(sys.modules.items()):
+        place = getattr(module, "__file__", None) or ""
+        if name.partition(".")[0] in names and any(Path(place).is_relative_to(one) for one in (folder, *_folders)):
+            del sys.modules[name]
+
+
 def program(figure: str) -> str:
     """Twelve digits of the sources and libraries that make a figure: where they agree, so do figures."""
-    own = Path(FIGURES[figure])  # the name of a module, or a file outside the package
-    content = own.read_bytes() if own.is_file() else b""
-    return hashlib.sha256(_package().encode() + content).hexdigest()[:12]
+    return hashlib.sha256(f"{_package()}{_digest(_sources(FIGURES[figure]))}".encode()).hexdigest()[:12]
+
+
+def _sources(place: str) -> list[Path]:
+    """The files outside this package that make a figure: its own and what it imports, or those of its package."""
+    if place.endswith(".py"):
+        finder = modulefinder.ModuleFinder([str(Path(place).parent)])
+        with contextlib.suppress(OSError, SyntaxError, ValueError):  # an error of the file is raised when it is run
+            finder.run_script(place)
+        found = [vars(module).get("__file__") for module in finder.modules.values()]
+        return sorted({Path(place), *(Path(file) for file in found if file)})
+    package = place.partition(".")[0]
+    if package == __name__.partition(".")[0]:
+        return []
+    try:
+        spec = importlib.util.find_spec(package)
+    except ValueError:  # a module that was made in this process
+        return []
+    folders = () if spec is None else spec.submodule_search_locations or ()
+    own = [Path(spec.origin)] if spec is not None and spec.origin and not folders else []
+    return own + sorted(path for folder in folders for path in Path(folder).rglob("*.py"))
+
+
+def _digest(sources: list[Path]) -> str:
+    """Twelve digits of the names and contents of files."""
+    contents = (f"{path.name}\0".encode() + path.read_bytes() for path in sources if path.is_file())
+    return hashlib.sha256(b"\0".join(contents)).hexdigest()[:12]
 
 
 @functools.cache

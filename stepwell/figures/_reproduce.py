@@ -1,6 +1,7 @@
 """Run figures and write the report anew as soon as each is done."""
 
 import contextlib
+import functools
 import json
 import os
 import platform
@@ -15,11 +16,12 @@ from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.files import writable_folder, write_text
+from stepwell._util.store_path import store_path
 from stepwell._util.versions import commit, machine, versions
 
 from ._archive import fetch, keep
 from ._claim import Claim
-from ._page import page
+from ._page import coverage_page, page
 from ._registry import FIGURES, figure
 from ._report import CLAIMS, earlier, is_same, moved
 from ._run import CannotWrite, Progress, Request, Result, as_plain, run
@@ -31,21 +33,18 @@ except ImportError:  # Windows
     fcntl = None
 
 
-def _warn(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=2)
+_warn = functools.partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What `reproduce` did: the `document` of `claims.json` and the path of the `page`.
-
-    Of the figures that were asked for it says whether all are done and none of their claims is unexpected (`passed`:
-    unexpected is a failure that is not known, or a known one that holds), whether the run was `interrupted`, and the
-    `problem` if it could not finish, in one line: files cannot be written, or figures ended in an error. Else None.
+    """What `reproduce` did: the `document` of `claims.json`, the path of the `page`, None if none was written; whether
+    all figures are done and none of their claims is unexpected (`passed`), whether it was `interrupted`, and the
+    `problem` in one line, if it could not finish.
     """
 
     document: dict[str, Any]
-    page: Path
+    page: Path | None
     passed: bool
     interrupted: bool
     problem: str | None
@@ -70,11 +69,11 @@ def reproduce(
 ) -> Reproduction:
     """Run figures, check their claims and write the report.
 
-    Into the folder `out` go `figures/`, `data/`, `claims.json` and `index.html`, the last two rewritten after each
-    figure. Figures of an earlier run into the same folder stay in the report until they are run again, and so do those
-    of another run at the same time. A `claims.json` that is not a report is kept under another name. A figure that
-    raises an error is reported as such, and the others go on. Ctrl-C ends the run and keeps the figures that are done,
-    and so does a disk that is full.
+    Into the folder `out` go `figures/`, `data/`, `claims.json`, `index.html` and `coverage.html` (what the papers say,
+    and what checks it), the last three rewritten after each figure. Figures of an earlier run into the same folder, or
+    of another at the same time, stay in the report until they are run again. A `claims.json` that is not a report is
+    kept under another name. A figure that raises an error is reported as such. Ctrl-C, or a disk that is full, ends the
+    run and keeps the figures that are done.
 
     **Arguments:**
 
@@ -82,23 +81,18 @@ def reproduce(
     - `quick`: whether to use the smaller settings, for the same claims.
     - `out`: the folder of the report, which is created if need be.
     - `jobs`: how many figures run at a time, each in a process of its own if there are several.
-    - `changes`: other settings of the figures by name, as values or strings (see `stepwell.figures.Figure`); by default
-      none. Every figure must have them.
+    - `changes`: other settings by name, as values or strings (`stepwell.figures.Figure`); every figure must have them.
     - `fresh`: whether to run all figures. Otherwise those that the folder has, from the same program and settings and
       with all their data, are left as they are, and those that the store has are copied.
-    - `store`: the folder of a store, where figures that are done are stored for other reports; by default none.
-    - `begin`: called as `begin(name, title)` before each figure; by default nothing is done.
-    - `tell`: called as `tell(entry, claims)` after each figure, with its entry in `claims.json` and its `Claim`
-      objects; by default nothing is done.
-    - `skip`: called as `skip(name)` for each figure that is left as it is or copied; by default nothing is done.
-    - `progress`: called now and then as `progress(done)`, with the `name` of a figure, `what` it does, the `part` of
-      that which is done and the seconds `left`; by default nothing is done.
-    - `against`: the folder of an earlier report; differences from it become part of this one. By default none.
-    - `warn`: called as `warn(message)` if something in the folder is left out of the report; by default a
-      `RuntimeWarning` is issued.
+    - `store`: the folder of a store, where figures are kept for other reports; none if it is `"off"`, as by default.
+    - `begin`: called as `begin(name, title)` before each figure.
+    - `tell`: called as `tell(entry, claims)` after each figure, with its entry in `claims.json` and its `Claim`s.
+    - `skip`: called as `skip(name)` for each figure that is left as it is or copied.
+    - `progress`: called now and then with a `Progress`.
+    - `against`: the folder of an earlier report; differences from it become part of this one.
+    - `warn`: called with a message if something in the folder is left out; by default issues a `RuntimeWarning`.
 
-    **Returns:** a `Reproduction`: the `document` of `claims.json`, the path of the `page`, and whether all claims are
-    as expected (`passed`).
+    **Returns:** a `Reproduction`: the `document` of `claims.json`, the path of the `page`, and what came of it.
 
     **Example:** the report of no figures; `select(["linear/fig2"])` takes some seconds.
 
@@ -108,8 +102,12 @@ def reproduce(
     (True, 'index.html', [])
     """
     jobs = checks.whole("jobs", jobs)
+    place = None if store is None else store_path(store)
     names = list(dict.fromkeys(checks.one_of("the name of a figure", name, FIGURES) for name in names))
-    before = None if against is None else _compared(Path(against), warn)
+    former = {} if against is None else earlier(Path(against), warn, rename=False)
+    if against is not None and not former:
+        raise InvalidInput(f"there is no report in {against} to compare with; name the --out of an earlier run")
+    before = None if against is None else (str(Path(against)), _document(former, {}, time.monotonic()))
     changed = {name: as_plain(dict(figure(name).with_changes(changes or {}).changes)) for name in names if changes}
     folder = writable_folder(out)
     for part in ("figures", "data"):
@@ -117,32 +115,34 @@ def reproduce(
     begun = time.monotonic()
     kept = {} if fresh else earlier(folder, warn, with_data=True)
     done: dict[str, dict[str, Any]] = {}
-    for name in names if not fresh else []:
-        settings = changed.get(name, {})
-        if name in kept and is_same(kept[name], quick, settings):
-            done[name] = kept[name]
-        elif store is not None and (result := fetch(Path(store), folder, name, quick, settings, warn)) is not None:
-            done[name] = result
-    for name in done:
-        skip(name)
-    wanted = [name for name in names if name not in done]
-    interrupted, problem = False, None
+    interrupted, problem, written = False, None, None
     document = _document({}, done, begun)
     asked = Request(quick, changes or {}, folder)
-    results: Generator[Result] = (
-        side_by_side(wanted, asked, begin, progress, jobs)
-        if jobs > 1 and len(wanted) > 1
-        else (run(name, asked, begin, progress) for name in wanted)
-    )
     try:
+        for name in names if not fresh else []:
+            settings = changed.get(name, {})
+            if name in kept and is_same(kept[name], quick, settings):
+                done[name] = kept[name]
+            elif place is not None and (result := fetch(place, folder, name, quick, settings, warn)) is not None:
+                done[name] = result
+        for name in done:
+            skip(name)
+        wanted = [name for name in names if name not in done]
+        results: Generator[Result] = (
+            side_by_side(wanted, asked, begin, progress, jobs)
+            if jobs > 1 and len(wanted) > 1
+            else (run(name, asked, begin, progress) for name in wanted)
+        )
         document = _update(folder, done, begun, warn, before)
+        written = folder / "index.html"
         with contextlib.closing(results):
             for entry, claims in results:
                 judged = [_judged(claim, quick, entry["changed"]) for claim in claims]
-                done[entry["name"]] = {**entry, "claims": judged}
-                document = _update(folder, done, begun, warn, before)
-                if store is not None and entry["error"] is None:
-                    keep(Path(store), folder, done[entry["name"]], warn)
+                latest = {**done, entry["name"]: {**entry, "claims": judged}}
+                document = _update(folder, latest, begun, warn, before)
+                done = latest
+                if place is not None and entry["error"] is None:
+                    keep(place, folder, done[entry["name"]], warn)
                 tell(entry, claims)
     except KeyboardInterrupt:
         interrupted = True
@@ -153,16 +153,8 @@ def reproduce(
     if failed and problem is None:
         problem = f"{len(failed)} of {len(names)} figures ended in an error ({', '.join(failed)})"
     unexpected = any(claim["unexpected"] for result in done.values() for claim in result["claims"])
-    passed = len(done) == len(names) and not failed and not unexpected
-    return Reproduction(document, folder / "index.html", passed, interrupted, problem)
-
-
-def _compared(folder: Path, warn: Callable[[str], None]) -> tuple[str, dict[str, Any]]:
-    """The folder of an earlier report by name, and its document."""
-    kept = earlier(folder, warn, rename=False)
-    if not kept:
-        raise InvalidInput(f"there is no report in {folder} to compare with; name the --out of an earlier run")
-    return str(folder), _document(kept, {}, time.monotonic())
+    passed = len(done) == len(names) and problem is None and not unexpected
+    return Reproduction(document, written, passed, interrupted, problem)
 
 
 def _judged(claim: Claim, quick: bool, changed: dict[str, Any]) -> dict[str, Any]:
@@ -172,7 +164,7 @@ def _judged(claim: Claim, quick: bool, changed: dict[str, Any]) -> dict[str, Any
 
 
 def _document(kept: dict[str, Any], done: dict[str, Any], begun: float) -> dict[str, Any]:
-    """`claims.json`: claims and figures in the order of the registry, others last, seconds of this run, versions."""
+    """`claims.json`, in the order of the registry, others last."""
     together = {**kept, **done}
     ordered = [together[name] for name in dict.fromkeys([*FIGURES, *together]) if name in together]
     return {
@@ -191,16 +183,15 @@ def _update(
     warn: Callable[[str], None],
     before: tuple[str, dict[str, Any]] | None,
 ) -> dict[str, Any]:
-    """Write the report of what was done here and of all else that is in the folder, and return its document.
-
-    `before` is another report to compare with, its folder and document.
-    """
+    """Write the report of what was done and of all else in the folder, and return its document; `before` is the folder
+    and the document of a report to compare with."""
     try:
         with _alone(folder):
             document = _document(earlier(folder, warn), done, begun)
             if before is not None:
                 document["against"] = {"before": before[0], "movements": moved(before[1], document, done)}
             write_text(folder / CLAIMS, json.dumps(document, indent=1, allow_nan=False) + "\n")
+            write_text(folder / "coverage.html", coverage_page(document))
             write_text(folder / "index.html", page(document, folder))
     except OSError as error:
         raise CannotWrite(f"cannot write the report to {folder} ({error.strerror or error})") from error
@@ -209,10 +200,8 @@ def _update(
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """One process at a time reads and rewrites the report of a folder, where the system and the disk have such locks.
-
-    Otherwise one of two runs might leave out what the other has just added.
-    """
+    """One process at a time reads and rewrites a report, where the system and the disk have such locks: or one of two
+    runs might leave out what the other has just added."""
     if fcntl is None:
         yield
         return

@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from stepwell._util.errors import InvalidInput
 from stepwell._util.files import write_whole
 from stepwell._util.progress import listening
+from stepwell._util.text import shown
 
 from ._claim import Claim
 from ._figure import Figure
-from ._registry import figure, program
+from ._registry import FIGURES, figure, program
 from ._report import Entry
 
-_EVERY = 0.5
-"""Seconds between reports of progress."""
-_LONGEST = 1000
-"""Characters of the message of an error, at the most."""
+_EVERY = 0.5  # seconds between reports of progress
+_LONGEST = 1000  # characters of the message of an error, at the most
 
 
 class CannotWrite(Exception):
@@ -57,18 +57,14 @@ class Result(NamedTuple):
 
 
 def run(name: str, asked: Request, begin: Callable[[str, str], None], progress: Callable[[Progress], None]) -> Result:
-    """Run a figure; `begin(name, title)` is called first, and `progress` now and then.
-
-    An error becomes part of the result. `CannotWrite` is raised if its files cannot be written: those of no other
-    figure could be.
-    """
+    """Run a figure; an error becomes part of the result, but for `CannotWrite`: no other figure could be written."""
     try:
         chosen = figure(name).with_changes(asked.changes)
     except Exception as error:
-        return failure(name, asked.quick, _error_text(error, ""))
+        return failure(name, asked.quick, _error_text(error, FIGURES.get(name, "")))
     begin(name, chosen.title)
     try:
-        with listening(_Reporter(name, progress)):
+        with listening(_reporter(name, progress)):
             return _run(chosen, asked)
     except CannotWrite:
         raise
@@ -78,25 +74,28 @@ def run(name: str, asked: Request, begin: Callable[[str, str], None], progress: 
 
 
 def failure(name: str, quick: bool, error: str) -> Result:
-    """The result of a figure that ended in an error."""
     entry = Entry(name=name, title="This figure ended in an error", status="error", error=error, quick=quick)
     return Result(msgspec.structs.asdict(entry), [])
 
 
 def as_plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Values as JSON has them; `ValueError` or `TypeError` if it cannot."""
+    """Values as JSON has them, or an error."""
     return json.loads(json.dumps(values, allow_nan=False))
 
 
 def _run(figure: Figure[Any], asked: Request) -> Result:
+    import matplotlib.figure
+
     from stepwell.analysis.style import save_figure
     from stepwell.trajectory import save
 
     settings, folder, stem = figure.at(asked.quick), asked.folder, figure.name.replace("/", "-")
-    begun = time.monotonic()
+    begun, sources = time.monotonic(), program(figure.name)  # before its file may change
     data = figure.simulated(settings)
     claims = figure.judged(data, settings)
     drawn = figure.draw(data, settings)
+    if not isinstance(drawn, matplotlib.figure.Figure):
+        raise InvalidInput(f"draw of {figure.name} must return the matplotlib figure, not {shown(drawn)}")
     as_plain({claim.id: claim.as_json() for claim in claims})  # or no figure could be reported
     entry = Entry(
         name=figure.name,
@@ -106,7 +105,7 @@ def _run(figure: Figure[Any], asked: Request) -> Result:
         quick=asked.quick,
         settings=figure.described(settings),
         changed=dict(figure.changes),
-        program=program(figure.name),
+        program=sources,
         paper_settings=dict(figure.paper_settings),
         files={ending: f"figures/{stem}.{ending}" for ending in ("svg", "pdf", "png")},
         data=[f"data/{stem}-{key}.nc" for key in data],
@@ -125,29 +124,32 @@ def _run(figure: Figure[Any], asked: Request) -> Result:
     return Result({**plain, "seconds": round(time.monotonic() - begun, 2)}, claims)
 
 
-class _Reporter:
-    """Reports what the meters of a figure say, not too often."""
+def _reporter(name: str, progress: Callable[[Progress], None]) -> Callable[[str, float], None]:
+    """What reports what the meters of a figure say, not too often."""
+    last = begun = time.monotonic()
+    before = "", 0.0
 
-    def __init__(self, name: str, progress: Callable[[Progress], None]):
-        self._name, self._progress = name, progress
-        self._last = self._begun = time.monotonic()
-        self._what, self._part = "", 0.0
-
-    def __call__(self, what: str, part: float) -> None:
+    def report(what: str, part: float) -> None:
+        nonlocal last, begun, before
         now = time.monotonic()
-        if what != self._what or part < self._part:  # another training has begun
-            self._begun = now
-        self._what, self._part = what, part
-        if now - self._last >= _EVERY:
-            self._last = now
-            self._progress(Progress(self._name, what, part, now - self._begun))
+        if what != before[0] or part < before[1]:  # another training has begun
+            begun = now
+        before = what, part
+        if now - last >= _EVERY:
+            last = now
+            progress(Progress(name, what, part, now - begun))
+
+    return report
 
 
 def _error_text(error: Exception, file: str) -> str:
-    """An error and its place in one line: the last line of the figure's own file that led to it, if one did."""
+    """An error and its place in one line: the last line of the figure's own file that led to it, or else, but for a
+    refusal of this package, where it was raised."""
     lines = traceback.extract_tb(error.__traceback__)
-    place = next((line for line in reversed(lines) if line.filename == file), lines[-1])
+    elsewhere = None if isinstance(error, InvalidInput) else lines[-1]
+    place = next((line for line in reversed(lines) if line.filename == file), elsewhere)
     text = " ".join(str(error).encode(errors="replace").decode().split()) or "no message"
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]} …"
-    return f"{type(error).__name__}: {text} ({Path(place.filename).name}, line {place.lineno})"
+    where = "" if place is None else f" ({Path(place.filename).name}, line {place.lineno})"
+    return f"{type(error).__name__}: {text}{where}"

@@ -4,8 +4,7 @@ A figure spends its time in compiling and in loops of small steps, which gain no
 wait for each other only take time. So each process gets some of the cores and keeps to them. Processes are spawned,
 never forked: a fork of a program that runs JAX hangs.
 
-`concurrent.futures.ProcessPoolExecutor` and loky cannot do this: one killed process breaks the whole pool, they do not
-say which figure that was nor with which status it ended, and Ctrl-C waits for figures that run.
+`concurrent.futures` and loky cannot do this: one killed process breaks the pool, without a word of which it was.
 """
 
 import contextlib
@@ -38,10 +37,7 @@ def side_by_side(
     progress: Callable[[Progress], None],
     jobs: int,
 ) -> Generator[Result]:
-    """The results of the figures as they come; `CannotWrite` if one's files cannot be written.
-
-    Leaving the iteration ends the processes at once.
-    """
+    """The results of the figures as they come, or `CannotWrite`. Leaving the iteration ends the processes at once."""
     waiting = list(reversed(names))
     jobs = min(jobs, len(names))
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -89,7 +85,6 @@ class _Worker:
         far.close()
 
     def send(self, name: str) -> None:
-        """Ask for a figure."""
         self.name = name
         if not self.process.is_alive():
             self._start()
@@ -97,7 +92,6 @@ class _Worker:
             self.pipe.send((name, FIGURES[name]))
 
     def receive(self) -> Result | CannotWrite | Progress | tuple[str, str]:
-        """The result of the figure asked for; its name and title when it begins, and then how far it is."""
         try:
             message = self.pipe.recv()
         except (EOFError, ConnectionError):  # the process is gone
@@ -117,11 +111,8 @@ class _Worker:
 
 @contextlib.contextmanager
 def _without_script() -> Iterator[None]:
-    """Processes started in this context do not import the program that runs here, as spawned ones do otherwise.
-
-    They need nothing of it. A script that calls `reproduce` without asking whether it is `__main__` would call it in
-    each of them again, and what is read from standard input cannot be imported at all.
-    """
+    """Processes started in this context do not import the program that runs here: a script that calls `reproduce`
+    without asking whether it is `__main__` would call it in each of them again."""
     script = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
@@ -131,7 +122,7 @@ def _without_script() -> Iterator[None]:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent has ended: a parent that is killed cannot end its processes."""
+    """A parent that is killed cannot end its processes."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -11,11 +11,9 @@ from ._effective_map import MeasuredMap as MeasuredMap
 from ._effective_map import effective_map as effective_map
 from ._effective_map import measured_map as measured_map
 from ._effective_map import require_linear as require_linear
-from ._forms import as_separate as as_separate
 from ._forms import form_advice as form_advice
 from ._forms import form_of as form_of
 from ._forms import is_attention as is_attention
-from ._forms import is_cubic as is_cubic
 from ._forms import is_proved as is_proved
 from ._forms import is_separate as is_separate
 from ._forms import is_spectral as is_spectral

@@ -44,15 +44,15 @@ class AbstractAttention(AbstractCubicModel):
 
     @abc.abstractmethod
     def bilinear(self) -> Float[Array, "head width dim"]:
-        r"""$W_h$: the score of token z for the query x is $z^\top W_h x$."""
+        r"""Return the matrices $W_h$ of the scores: that of token z for the query x is $z^\top W_h x$."""
 
     @abc.abstractmethod
     def directions(self, query: Float[Array, " dim"]) -> Float[Array, "head width"]:
-        """$W_h x_q$, without forming $W_h$ where it is of low rank."""
+        """Return $W_h x_q$, without forming $W_h$ where it is of low rank."""
 
     @abc.abstractmethod
     def readout(self) -> Float[Array, "head outputs width"]:
-        r"""$U_h$: the prediction is $\sum_h U_h$ times the pooled tokens of head h."""
+        r"""Return the readout $U_h$: the prediction is $\sum_h U_h$ times the pooled tokens of head h."""
 
     @property
     @abc.abstractmethod
@@ -65,28 +65,23 @@ class AbstractAttention(AbstractCubicModel):
         return self.readout().shape[1], self.dim
 
     def effective_map(self) -> Float[Array, "outputs labels dim dim"]:
-        r"""$A_{op} = \sum_h U_h[o, D+p] \, W_h[:D]$."""
+        r"""Return the effective map, $A_{op} = \sum_h U_h[o, D+p] \, W_h[:D]$."""
         return jnp.einsum("hop,hij->opij", self.readout()[..., self.dim :], self.bilinear()[:, : self.dim])
 
     def head_maps(self) -> Float[Array, "head outputs labels dim dim"]:
-        r"""$A_{h,op} = U_h[o, D+p] \, W_h[:D]$."""
+        r"""Return the part of each head in the effective map, $A_{h,op} = U_h[o, D+p] \, W_h[:D]$."""
         return jnp.einsum("hop,hij->hopij", self.readout()[..., self.dim :], self.bilinear()[:, : self.dim])
 
     def label_blocks(self) -> list[Array]:
-        r"""The readout of inputs ($\mathbf v$) and the score of labels (u)."""
+        r"""Return the readout of inputs ($\mathbf v$) and the score of labels (u)."""
         return [self.readout()[..., : self.dim], self.bilinear()[:, self.dim :]]
 
     @checked
     def __call__(self, example: Tokens, length: Int[Array, ""] | None = None) -> Float[Array, " outputs"]:
-        """The prediction for the query of one sequence.
+        """The prediction (outputs,) for the query of one sequence of tokens (tokens, dim + outputs).
 
-        **Arguments:**
-
-        - `example`: the tokens (tokens, dim + outputs) of the sequence. The label of the query is not read.
-        - `length`: the number of tokens that are the context; the next one is the query, and what follows is ignored.
-          By default the last token is the query.
-
-        **Returns:** the prediction, a vector (outputs,).
+        `length` is the number of tokens that are the context; the next one is the query, whose label is not read, and
+        what follows is ignored. By default the last token is the query.
         """
         readout = self.readout()
         if example.shape[1] != self.dim + readout.shape[1]:
@@ -104,9 +99,8 @@ class AbstractAttention(AbstractCubicModel):
         scores = tokens @ self.directions(query).T
         if self.activation == "softmax":
             attention = jax.nn.softmax(jnp.where(attended[:, None], scores, -jnp.inf), axis=0)
-        elif self.activation == "relu":
-            attention = jnp.where(attended[:, None], jax.nn.relu(scores), 0.0)
         else:
+            scores = jax.nn.relu(scores) if self.activation == "relu" else scores
             attention = jnp.where(attended[:, None], scores, 0.0)
         pooled = attention.T @ tokens * attention_scale(self.normalization, position)
         return jnp.einsum("how,hw->o", readout, pooled)

@@ -17,7 +17,7 @@ from stepwell._util.types import SequenceTokens, Tokens
 from stepwell.tasks import attention_scale, prefix
 
 from ._attention import AbstractAttention
-from ._forms import form_of, is_attention, is_cubic, is_proved, is_separate, is_spectral, map_shape
+from ._forms import form_of, is_attention, is_proved, is_separate, is_spectral, map_shape
 from ._model import TAKEN, AbstractModel, array_names, declared_map, weight_at
 from ._separate import SeparateAttention
 from ._spectral_attention import SpectralAttention
@@ -91,6 +91,7 @@ _TOLERANCE = 1.5e-8
 _SINGLE_TOLERANCE = 1e-5
 """For weights of a lower precision. They are compared in float64, but a model may round them to float32 by itself."""
 
+_LIKE = ("weights like those given", "weights of order one")
 Part = Callable[[Any], Array]
 Claims = dict[str, tuple[Part, Part]]
 """What a form claims to be equal, by name: two functions of the model, what it has of its own and the formula's."""
@@ -122,7 +123,7 @@ def check_form(model: AbstractModel, *, length: int, tokens: SequenceTokens | No
     >>> model = sw.models.SeparateAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
     >>> sw.models.check_form(model, length=5)
     """
-    if is_proved(model) or not is_cubic(model):
+    if is_proved(model) or form_of(model) is None:
         return
     declaration = f"{type(model).__name__} has declared_form = {form_of(model)!r}"
     check_weights(model)
@@ -153,7 +154,7 @@ def check_form(model: AbstractModel, *, length: int, tokens: SequenceTokens | No
 
 @checked
 def similar(model: AbstractModel) -> list[AbstractModel]:
-    """The model with other weights, in which those that are zero are zero too.
+    """Return two models with other weights, zero wherever those of the model are.
 
     **Arguments:**
 
@@ -171,7 +172,7 @@ def similar(model: AbstractModel) -> list[AbstractModel]:
     [True, True]
     """
     points = _points(model.weights())
-    return [model.with_weights(points[which]) for which in ("weights like those given", "weights of order one")]
+    return [model.with_weights(points[which]) for which in _LIKE]
 
 
 def _methods(kind: type) -> tuple[int, ...]:
@@ -202,19 +203,22 @@ def form_gaps(model: AbstractModel, examples: Float[Array, "sequences ..."], met
 
 
 def _claims(model: AbstractModel, examples: Float[Array, "sequences ..."]) -> Claims:
-    if not (is_attention(model) or form_of(model) == "linear"):
+    linear = form_of(model) == "linear"
+    if not (is_attention(model) or linear):
         return {"its prediction": (lambda m: jax.vmap(m)(examples), lambda m: _map(m, examples))}
     _, dim = map_shape(model)
-    claims: Claims = {}
-    for name, length in (("", examples.shape[1] - 1), (" to a shorter context", examples.shape[1] // 2)):
-        tokens = prefix(examples, length, dim)
-        claims[f"its prediction{name}"] = (
-            lambda m, tokens=tokens: jax.vmap(m)(tokens),
-            (lambda m, tokens=tokens: _map(m, _cubic_features(tokens, dim)))
-            if form_of(model) == "linear"
-            else (lambda m, tokens=tokens: jax.vmap(lambda z: _attend(m, z))(tokens)),
-        )
-    if form_of(model) == "linear":
+
+    def prediction(tokens: Array) -> tuple[Part, Part]:
+        own = lambda m: jax.vmap(m)(tokens)  # noqa: E731
+        if linear:
+            return own, lambda m: _map(m, _cubic_features(tokens, dim))
+        return own, lambda m: jax.vmap(lambda z: _attend(m, z))(tokens)
+
+    claims: Claims = {
+        "its prediction": prediction(prefix(examples, examples.shape[1] - 1, dim)),
+        "its prediction to a shorter context": prediction(prefix(examples, examples.shape[1] // 2, dim)),
+    }
+    if linear:
         return claims
     claims["effective_map()"] = (
         lambda m: m.effective_map(),
@@ -268,11 +272,7 @@ def _points(weights: dict[str, Array]) -> dict[str, dict[str, np.ndarray]]:
     zero; at the others, a gate that is zero shows in its gradient."""
     rng = np.random.default_rng(0)
     points: dict[str, dict[str, np.ndarray]] = {
-        "the weights given": {},
-        "weights like those given": {},
-        "weights of order one": {},
-        "random weights": {},
-        "other random weights": {},
+        name: {} for name in ("the weights given", *_LIKE, "random weights", "other random weights")
     }
     for name, weight in weights.items():
         given = np.asarray(weight)

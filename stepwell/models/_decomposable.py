@@ -28,7 +28,7 @@ def decomposable(
     embedding: int | None = None,
     key: RandomKey | None = None,
 ) -> MultiHeadAttention:
-    r"""The attention with whole matrices that has given eigenvalues in the bases $\Phi, \Psi$ of a task.
+    r"""Return the attention with whole matrices that has given eigenvalues in the bases $\Phi, \Psi$ of a task.
 
     $K = A\, \mathrm{diag}(k) [\Phi^\top, 0]$, $Q = A\, \mathrm{diag}(q) [\Phi^\top, 0]$,
     $V = B\, \mathrm{diag}(v) [0, \Psi^\top]$, $O = \Psi\, \mathrm{diag}(o) B^\top$,
@@ -57,7 +57,8 @@ def decomposable(
     >>> np.linalg.eigvalsh(np.asarray(attention.bilinear())[0, : task.dim]).round(6).tolist()
     [0.1, 0.1, 0.1, 0.2, 0.2]
     """
-    _require_dims(spectral.dims, task)
+    if spectral.dims != task.dims:
+        raise InvalidInput(f"the model has tasks of dimensions {spectral.dims}, the task {task.dims}; they must agree")
     dim, outputs = task.dim, task.outputs
     width = dim if embedding is None else checks.whole("embedding", embedding)
     if width < dim:
@@ -76,12 +77,8 @@ def decomposable(
         b * v @ psi,
         psi[:, dim:].T @ (b * o).swapaxes(1, 2),
     )
-    return MultiHeadAttention(
-        *(jnp.asarray(matrix) for matrix in matrices),
-        activation=spectral.activation,
-        normalization=spectral.normalization,
-        score_scale=spectral.score_scale,
-    )
+    options = {name: getattr(spectral, name) for name in ("activation", "normalization", "score_scale")}
+    return MultiHeadAttention(*(jnp.asarray(matrix) for matrix in matrices), **options)
 
 
 class Decomposition(eqx.Module):
@@ -100,9 +97,7 @@ class Decomposition(eqx.Module):
     - `readout_labels`: what is left of $U_Y$ without `mu`, (heads,).
     - `dims`: the dimension of each task.
 
-    **Example:**
-
-    One head and one task of four dimensions; the decomposable part of the scores, 0.5 I, has the norm 1:
+    **Example:** one head and one task of four dimensions; the decomposable part of the scores, 0.5 I, has the norm 1.
 
     >>> import jax.numpy as jnp
     >>> import stepwell as sw
@@ -121,24 +116,16 @@ class Decomposition(eqx.Module):
     dims: tuple[int, ...] = eqx.field(static=True)
 
     def departures(self) -> dict[str, Float[Array, ""]]:
-        """How far the attention is from decomposable.
-
-        **Returns:** the four norms over all heads, by name, each relative to the norm of the decomposable part of the
-        scores or of the readout.
-        """
-        scores = jnp.sqrt(jnp.sum(np.array(self.dims) * self.omega**2))
-        readout = jnp.sqrt(jnp.sum(self.mu**2))
-        return {
-            "score_inputs": _ratio(self.score_inputs, scores),
-            "score_labels": _ratio(self.score_labels, scores),
-            "readout_inputs": _ratio(self.readout_inputs, readout),
-            "readout_labels": _ratio(self.readout_labels, readout),
-        }
+        """Return how far the attention is from decomposable: the four norms over all heads, each relative to that of
+        the decomposable part of the scores or of the readout."""
+        scores, readout = jnp.sum(np.array(self.dims) * self.omega**2), jnp.sum(self.mu**2)
+        wholes = {"score_inputs": scores, "score_labels": scores, "readout_inputs": readout, "readout_labels": readout}
+        return {name: _ratio(getattr(self, name), jnp.sqrt(whole)) for name, whole in wholes.items()}
 
 
 @checked
 def decompose(model: AbstractAttention, task: MultiTaskRegression) -> Decomposition:
-    """The eigenvalues of any attention's matrices in the bases of a task, and how far it is from decomposable.
+    """Return the eigenvalues of any attention's matrices in the bases of a task, and how far it is from decomposable.
 
     **Arguments:**
 
@@ -153,8 +140,8 @@ def decompose(model: AbstractAttention, task: MultiTaskRegression) -> Decomposit
     >>> import numpy as np
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((2, 3))
-    >>> start = dict(dim=5, outputs=2, heads=2, scale=0.1, readout=0.3, advantage=2.0, key=jax.random.key(0))
-    >>> decomposition = sw.models.decompose(sw.models.MultiHeadAttention.diagonal(**start), task)
+    >>> sizes = dict(dim=5, outputs=2, heads=2, scale=0.1, readout=0.3, advantage=2.0, key=jax.random.key(0))
+    >>> decomposition = sw.models.decompose(sw.models.MultiHeadAttention.diagonal(**sizes), task)
     >>> np.asarray(decomposition.mu).round(6).tolist()
     [[0.36, 0.09], [0.09, 0.36]]
     """
@@ -175,20 +162,8 @@ def decompose(model: AbstractAttention, task: MultiTaskRegression) -> Decomposit
     structured = omega[:, np.repeat(np.arange(tasks), task.dims), None] * jnp.eye(dim)
     diagonal = mu[:, :, None] * jnp.eye(tasks)
     rest = jnp.pad(diagonal, ((0, 0), (0, outputs - tasks), (0, outputs - tasks)))
-    return Decomposition(
-        omega,
-        mu,
-        _norms(rotated - structured),
-        _norms(scores[:, dim:]),
-        _norms(readout[..., :dim]),
-        _norms(predictions - rest),
-        task.dims,
-    )
-
-
-def _require_dims(dims: tuple[int, ...], task: MultiTaskRegression) -> None:
-    if dims != task.dims:
-        raise InvalidInput(f"the model has tasks of dimensions {dims}, the task {task.dims}; they must agree")
+    rests = rotated - structured, scores[:, dim:], readout[..., :dim], predictions - rest
+    return Decomposition(omega, mu, *(jnp.sqrt(jnp.sum(each**2, axis=(1, 2))) for each in rests), dims=task.dims)
 
 
 def _frames(heads: int, width: int, key: RandomKey | None) -> Float[np.ndarray, "2 head width width"]:
@@ -196,10 +171,6 @@ def _frames(heads: int, width: int, key: RandomKey | None) -> Float[np.ndarray, 
         return np.broadcast_to(np.eye(width), (2, heads, width, width))
     drawn = [random_rotation(width, key=jax.random.fold_in(key, number)) for number in range(2 * heads)]
     return np.stack(drawn).reshape(2, heads, width, width)
-
-
-def _norms(matrices: Float[Array, "head rows columns"]) -> Float[Array, " head"]:
-    return jnp.sqrt(jnp.sum(matrices**2, axis=(1, 2)))
 
 
 def _ratio(norms: Float[Array, " head"], whole: Float[Array, ""]) -> Float[Array, ""]:

@@ -12,7 +12,7 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell.tasks import Batch, prefix
 
-from ._forms import is_cubic
+from ._forms import form_of
 from ._model import AbstractModel, declared_map
 
 _TOLERANCE = 1.5e-8
@@ -30,12 +30,9 @@ class MeasuredMap(NamedTuple):
 
     **Example:**
 
-    >>> import jax
-    >>> import numpy as np
+    >>> import jax.numpy as jnp
     >>> import stepwell as sw
-    >>> batch = sw.tasks.InContextRegression(np.eye(2), 8).sample(50, key=jax.random.key(0))
-    >>> model = sw.models.MergedAttention.random(dim=2, heads=2, scale=0.5, key=jax.random.key(1))
-    >>> sw.models.measured_map(model, batch).map.shape
+    >>> sw.models.MeasuredMap(jnp.eye(2)[None, None], unexplained=jnp.zeros(()), curvature=jnp.zeros(())).map.shape
     (1, 1, 2, 2)
     """
 
@@ -46,7 +43,7 @@ class MeasuredMap(NamedTuple):
 
 @checked
 def effective_map(model: AbstractModel, batch: Batch | None = None) -> Float[Array, "outputs labels dim dim"]:
-    r"""The map A by which a model predicts, $\hat y_o = \sum_p \beta_p^\top A_{op} x_q$.
+    r"""Return the map A by which a model predicts, $\hat y_o = \sum_p \beta_p^\top A_{op} x_q$.
 
     It is the model's `effective_map()` for classes of this package and those that declare a form, with $\beta_p$
     divided as the model divides attention. Of any other model it is measured by `measured_map`, for
@@ -67,7 +64,7 @@ def effective_map(model: AbstractModel, batch: Batch | None = None) -> Float[Arr
     >>> sw.models.effective_map(model)[0, 0].tolist()
     [[8.0, 0.0], [0.0, 0.0]]
     """
-    if is_cubic(model):
+    if form_of(model) is not None:
         return declared_map(model)
     if batch is None:
         raise InvalidInput(
@@ -82,7 +79,7 @@ def effective_map(model: AbstractModel, batch: Batch | None = None) -> Float[Arr
 @checked
 @eqx.filter_jit
 def measured_map(model: AbstractModel, batch: Batch) -> MeasuredMap:
-    r"""The effective map of a model that is linear in the query, by calling it on the contexts of given sequences.
+    r"""Return the effective map of a model that is linear in the query, by calling it on given sequences.
 
     Such a model predicts $\hat y_o = f_o^\top x_q$, with a vector $f_o$ that depends on the context. The map is the one
     by which $\sum_p A_{op}^\top \beta_p$ is nearest to $f_o$ over the sequences, in least squares. If the model depends
@@ -147,12 +144,11 @@ def require_linear(model: AbstractModel, measured: MeasuredMap) -> None:
 
     **Example:** nothing is returned where it is linear.
 
-    >>> import jax
-    >>> import numpy as np
+    >>> import jax.numpy as jnp
     >>> import stepwell as sw
-    >>> batch = sw.tasks.InContextRegression(np.eye(2), 8).sample(50, key=jax.random.key(0))
-    >>> model = sw.models.MergedAttention.random(dim=2, heads=2, scale=0.5, key=jax.random.key(1))
-    >>> sw.models.require_linear(model, sw.models.measured_map(model, batch))
+    >>> model = sw.models.MergedAttention.aligned(jnp.eye(2), heads=1, scale=0.5)
+    >>> linear = sw.models.MeasuredMap(model.effective_map(), jnp.zeros(()), jnp.zeros(()))
+    >>> sw.models.require_linear(model, linear)
     """
     gap = float(np.max(np.asarray(measured.curvature)))
     if not gap <= _TOLERANCE:  # not a number is not linear

@@ -50,7 +50,7 @@ _DRAWS = 3
 
 @checked
 def form_of(model: AbstractModel) -> Form | None:
-    """The form of a model's class, proved or declared: the formula that gives its predictions.
+    """Return the form of a model's class, proved or declared: the formula that gives its predictions.
 
     **Arguments:**
 
@@ -66,8 +66,8 @@ def form_of(model: AbstractModel) -> Form | None:
     >>> import jax
     >>> import stepwell as sw
     >>> class Own(sw.models.SeparateAttention): pass
-    >>> start = dict(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
-    >>> sw.models.form_of(sw.models.SeparateAttention.random(**start)), sw.models.form_of(Own.random(**start))
+    >>> sizes = dict(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
+    >>> sw.models.form_of(sw.models.SeparateAttention.random(**sizes)), sw.models.form_of(Own.random(**sizes))
     ('separate', None)
     """
     kind = type(model)
@@ -85,7 +85,7 @@ def form_of(model: AbstractModel) -> Form | None:
 
 
 def is_proved(model: AbstractModel) -> bool:
-    """Whether the model's class is one of this package and has a form, which tests prove and no run compares.
+    """Return whether the model's class is one of this package and has a form, which tests prove and no run compares.
 
     **Arguments:**
 
@@ -96,37 +96,16 @@ def is_proved(model: AbstractModel) -> bool:
 
     **Example:**
 
-    >>> import jax
+    >>> import jax.numpy as jnp
     >>> import stepwell as sw
-    >>> model = sw.models.SeparateAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
-    >>> sw.models.is_proved(model)
+    >>> sw.models.is_proved(sw.SeparateAttention.aligned(jnp.eye(2), heads=1, scale=0.1))
     True
     """
     return type(model).__module__.startswith(f"{__package__}.") and form_of(model) is not None
 
 
-def is_cubic(model: AbstractModel) -> bool:
-    """Whether the model has an effective map that may be used in its place: it is of any form.
-
-    **Arguments:**
-
-    - `model`: any model.
-
-    **Returns:** True if the class of the model has a form.
-
-    **Example:**
-
-    >>> import jax
-    >>> import stepwell as sw
-    >>> model = sw.models.SeparateAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
-    >>> sw.models.is_cubic(model)
-    True
-    """
-    return form_of(model) is not None
-
-
 def is_attention(model: AbstractModel) -> TypeGuard[AbstractAttention]:
-    """Whether `bilinear()` and `readout()` may be used in the model's place.
+    """Return whether `bilinear()` and `readout()` may be used in the model's place.
 
     **Arguments:**
 
@@ -136,17 +115,16 @@ def is_attention(model: AbstractModel) -> TypeGuard[AbstractAttention]:
 
     **Example:**
 
-    >>> import jax
+    >>> import jax.numpy as jnp
     >>> import stepwell as sw
-    >>> start = dict(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
-    >>> [sw.models.is_attention(kind.random(**start)) for kind in (sw.models.MergedAttention, sw.models.CubicMLP)]
-    [True, False]
+    >>> sw.models.is_attention(sw.MergedAttention.aligned(jnp.eye(2), heads=1, scale=0.1))
+    True
     """
     return form_of(model) in ("attention", "separate", "spectral")
 
 
 def is_separate(model: AbstractModel) -> TypeGuard[SeparateAttention]:
-    """Whether the weights `value`, `key` and `query` may be used in the model's place.
+    """Return whether the weights `value`, `key` and `query` may be used in the model's place.
 
     **Arguments:**
 
@@ -156,41 +134,36 @@ def is_separate(model: AbstractModel) -> TypeGuard[SeparateAttention]:
 
     **Example:**
 
-    >>> import jax
+    >>> import jax.numpy as jnp
     >>> import stepwell as sw
-    >>> model = sw.models.SeparateAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
-    >>> sw.models.is_separate(model)
+    >>> sw.models.is_separate(sw.SeparateAttention.aligned(jnp.eye(2), heads=1, scale=0.1))
     True
     """
     return form_of(model) == "separate"
 
 
-@checked
-def as_separate(model: SeparateAttention) -> SeparateAttention:
-    """The `SeparateAttention` that a model of the form "separate" is equal to, but for its weights, which are zero.
+def is_spectral(model: AbstractModel) -> TypeGuard[SpectralAttention]:
+    """Return whether `omega()` and `mu()` may be used in the model's place.
 
     **Arguments:**
 
-    - `model`: a model of the form "separate", of any class.
+    - `model`: any model.
 
-    **Returns:** a `SeparateAttention` with zero weights of the same shapes, and the same settings.
+    **Returns:** True if the form of the model is "spectral".
 
     **Example:**
 
-    >>> import jax
+    >>> import jax.numpy as jnp
     >>> import stepwell as sw
-    >>> model = sw.models.SeparateAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
-    >>> sw.models.as_separate(model).query.tolist()
-    [[[0.0, 0.0]]]
+    >>> sw.models.is_spectral(sw.SeparateAttention.aligned(jnp.eye(2), heads=1, scale=0.1))
+    False
     """
-    weights = (jnp.zeros(part.shape, part.dtype) for part in (model.value, model.key, model.query))
-    options = {name: getattr(model, name) for name in ("activation", "normalization", "attends_query")}
-    return SeparateAttention(*weights, **options)
+    return form_of(model) == "spectral"
 
 
 @checked
 def map_rank(model: AbstractModel) -> int | None:
-    """The highest rank that the effective map of the model can have.
+    """Return the highest rank that the effective map of the model can have.
 
     It is the model's `map_rank()` for classes of this package, which can have every map of that rank. Of any other
     class with a form it is the rank at random weights, which is the highest unless these are special. Such a class may
@@ -204,15 +177,14 @@ def map_rank(model: AbstractModel) -> int | None:
 
     **Example:**
 
-    >>> import jax
+    >>> import jax.numpy as jnp
     >>> import stepwell as sw
-    >>> model = sw.models.SeparateAttention.random(dim=5, heads=3, rank=1, scale=0.1, key=jax.random.key(0))
-    >>> sw.models.map_rank(model)
+    >>> sw.models.map_rank(sw.SeparateAttention.aligned(jnp.eye(5), heads=3, scale=0.1))
     3
     """
     if is_separate(model):
         return SeparateAttention.map_rank(model)
-    if not is_cubic(model):
+    if form_of(model) is None:
         return None
     return model.map_rank() if isinstance(model, AbstractCubicModel) and is_proved(model) else _rank_at_random(model)
 
@@ -229,7 +201,7 @@ def _rank_at_random(model: AbstractModel) -> int | None:
 
 @checked
 def map_shape(model: AbstractModel) -> tuple[int, int]:
-    """The number of outputs and the dimension of a model, as its effective map has them.
+    """Return the number of outputs and the dimension of a model, as its effective map has them.
 
     **Arguments:**
 
@@ -239,10 +211,9 @@ def map_shape(model: AbstractModel) -> tuple[int, int]:
 
     **Example:**
 
-    >>> import jax
+    >>> import jax.numpy as jnp
     >>> import stepwell as sw
-    >>> model = sw.models.SeparateAttention.random(dim=5, heads=3, scale=0.1, key=jax.random.key(0))
-    >>> sw.models.map_shape(model)
+    >>> sw.models.map_shape(sw.SeparateAttention.aligned(jnp.eye(5), heads=3, scale=0.1))
     (1, 5)
     """
     if isinstance(model, AbstractCubicModel):
@@ -262,29 +233,9 @@ def map_shape(model: AbstractModel) -> tuple[int, int]:
     return shape[0], shape[-1]
 
 
-def is_spectral(model: AbstractModel) -> TypeGuard[SpectralAttention]:
-    """Whether `omega()` and `mu()` may be used in the model's place.
-
-    **Arguments:**
-
-    - `model`: any model.
-
-    **Returns:** True if the form of the model is "spectral".
-
-    **Example:**
-
-    >>> import jax
-    >>> import stepwell as sw
-    >>> model = sw.models.SeparateAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
-    >>> sw.models.is_spectral(model)
-    False
-    """
-    return form_of(model) == "spectral"
-
-
 @checked
 def form_advice(model: AbstractModel) -> str:
-    """What to do about a model without a form where one is needed: part of a message.
+    """Return what to do about a model without a form where one is needed, as part of a message.
 
     **Arguments:**
 
@@ -294,10 +245,9 @@ def form_advice(model: AbstractModel) -> str:
 
     **Example:**
 
-    >>> import jax
+    >>> import jax.numpy as jnp
     >>> import stepwell as sw
-    >>> model = sw.models.SeparateAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
-    >>> print(sw.models.form_advice(model))
+    >>> print(sw.models.form_advice(sw.SeparateAttention.aligned(jnp.eye(2), heads=1, scale=0.1)))
     use Sampled or online, which call the model itself; or, if a known formula gives its predictions, declare that in
     the class: declared_form = 'separate'
     """

@@ -94,17 +94,8 @@ class MergedAttention(AbstractAttention):
         outputs: int = 1,
         **options: Unpack[AttentionOptions],
     ) -> "MergedAttention":
-        """The model with given square matrices, of which the parts that never matter are dropped.
-
-        **Arguments:**
-
-        - `value`: $W^V_i$, (heads, dim + outputs, dim + outputs).
-        - `key_query`: $W^{KQ}_i$, of the same shape.
-        - `outputs`: the number of labels of a token.
-        - `**options`: `activation`, `normalization` and `attends_query`, as in the constructor.
-
-        **Returns:** the model.
-        """
+        """Return the model with given square matrices $W^V_i$ and $W^{KQ}_i$, of which the parts that never matter are
+        dropped; `**options` as in the constructor."""
         return cls(value[:, -outputs:], key_query[:, :, :-outputs], **options)
 
     @classmethod
@@ -121,7 +112,7 @@ class MergedAttention(AbstractAttention):
         key: RandomKey,
         **options: Unpack[AttentionOptions],
     ) -> "MergedAttention":
-        r"""A model with Gaussian weights.
+        r"""Return a model with Gaussian weights.
 
         **Arguments:**
 
@@ -132,18 +123,13 @@ class MergedAttention(AbstractAttention):
         - `label_blocks`: "zero" sets the label blocks $\mathbf v_i$ and $u_i$ to zero; "random" leaves them random.
         - `key`: a JAX random key.
         - `**options`: `activation`, `normalization` and `attends_query`, as in the constructor.
-
-        **Returns:** the model.
         """
         dim, heads, outputs = checks.whole("dim", dim), checks.whole("heads", heads), checks.whole("outputs", outputs)
         width = dim + outputs
         spread = check_scale(scale)
         value, key_query = gaussians(((heads, outputs, width), (heads, width, dim)), (spread, spread), key=key)
-        return cls(
-            clear(value, np.s_[:, :, :dim], label_blocks),
-            clear(key_query, np.s_[:, dim:], label_blocks),
-            **options,
-        )
+        key_query = clear(key_query, np.s_[:, dim:], label_blocks)
+        return cls(clear(value, np.s_[:, :, :dim], label_blocks), key_query, **options)
 
     @classmethod
     @checked
@@ -157,7 +143,7 @@ class MergedAttention(AbstractAttention):
         outputs: int = 1,
         **options: Unpack[AttentionOptions],
     ) -> "MergedAttention":
-        r"""A model with all heads along one matrix: $U_i = s_i g$, $v_i = s_i$, with g of Frobenius norm one.
+        r"""Return a model with all heads along one matrix: $U_i = s_i g$, $v_i = s_i$, with g of Frobenius norm one.
 
         It is balanced, $v_i^2 = \|U_i\|_F^2$. With O outputs the labels are read by $s_i I/\sqrt O$.
 
@@ -168,8 +154,6 @@ class MergedAttention(AbstractAttention):
         - `scale`: $s_i$, one number or one for each head.
         - `outputs`: the number of labels of a token.
         - `**options`: `activation`, `normalization` and `attends_query`, as in the constructor.
-
-        **Returns:** the model.
         """
         heads, outputs, dim = checks.whole("heads", heads), checks.whole("outputs", outputs), direction.shape[0]
         require_weights((heads, dim + outputs, dim), (heads, outputs, dim + outputs))
@@ -182,42 +166,17 @@ class MergedAttention(AbstractAttention):
 
     @remembered
     def balanced(self) -> "MergedAttention":
-        r"""The model with the value of each head rescaled so that $\|W^V_i\|^2 = \|W^{KQ}_i\|_F^2$.
+        r"""Return the model with the value of each head rescaled so that $\|W^V_i\|^2 = \|W^{KQ}_i\|_F^2$.
 
         Gradient flow conserves the difference of the two. A value that is zero stays zero.
-
-        **Returns:** the new model.
         """
         norms = np.sqrt(np.sum(np.asarray(self.key_query) ** 2, axis=(1, 2)))
         return self.with_weights({"value": scaled_to(self.value, norms), "key_query": self.key_query})
 
-    @classmethod
-    @checked
-    def from_recording(
-        cls, weights: dict[str, Array], *, outputs: int, **options: Unpack[AttentionOptions]
-    ) -> "MergedAttention":
-        """The model with the matrices of a recording.
-
-        **Arguments:**
-
-        - `weights`: `value` and `key_query`, whole matrices as `from_matrices` takes them.
-        - `outputs`: the number of labels of a token.
-        - `**options`: `activation`, `normalization` and `attends_query`, as in the constructor.
-
-        **Returns:** the model.
-        """
-        return cls.from_matrices(**weights, outputs=outputs, **options)
-
     @staticmethod
     def theory_weights(weights: dict[str, Any]) -> dict[str, Any]:
-        """The weights in the reduced equations of the theory, for the last output.
-
-        **Arguments:**
-
-        - `weights`: `value` and `key_query`, with any leading axes, as of time.
-
-        **Returns:** `values` $v_i$ and `key_queries` $U_i$, with the same leading axes.
-        """
+        """Return `values` $v_i$ and `key_queries` $U_i$ of the theory's reduced equations for the last output, from
+        weights with any leading axes, as of time."""
         key_query = weights["key_query"]
         return {"values": weights["value"][..., -1, -1], "key_queries": key_query[..., : key_query.shape[-1], :]}
 

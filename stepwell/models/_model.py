@@ -129,14 +129,7 @@ class AbstractModel(Remembering):
 
     @abc.abstractmethod
     def __call__(self, example: Any) -> Float[Array, " outputs"]:
-        """The prediction for one example.
-
-        **Arguments:**
-
-        - `example`: one sequence of tokens, or one vector of cubic features, as the class reads them.
-
-        **Returns:** the prediction, a vector (outputs,).
-        """
+        """The prediction for one example: a sequence of tokens, or a vector of cubic features, as the class reads."""
 
     @property
     def weight_dims(self) -> dict[str, tuple[str, ...]]:
@@ -150,7 +143,7 @@ class AbstractModel(Remembering):
         labels: Float[Array, "..."],
         query: Float[Array, "*prompts dim"],
     ) -> Float[Array, "..."]:
-        """The prediction for one prompt, or to each of a batch: pairs of input and label, and a query.
+        """Return the prediction for one prompt, or each of a batch: pairs of input and label, and a query.
 
         **Arguments:**
 
@@ -161,7 +154,30 @@ class AbstractModel(Remembering):
         **Returns:** the predictions, with as many axes as `labels` without that of pairs: for one prompt with labels
         (pairs,) a number.
         """
-        return _predictions(self, inputs, labels, query)
+        if inputs.ndim not in (2, 3):
+            raise InvalidInput(
+                f"inputs have shape {inputs.shape}; give (pairs, dim) for one prompt, or (prompts, pairs, dim)"
+            )
+        pairs = inputs.shape[:-1]
+        if labels.shape[: len(pairs)] != pairs or labels.ndim > len(pairs) + 1:
+            raise InvalidInput(
+                f"labels have shape {labels.shape} beside inputs of shape {inputs.shape}; give one label for each "
+                f"input, {pairs}, or several, {(*pairs, 'outputs')}"
+            )
+        single = labels.ndim == len(pairs)
+        shown = labels[..., None] if single else labels
+        last = jnp.concatenate([query, jnp.zeros((*query.shape[:-1], shown.shape[-1]))], axis=-1)
+        tokens = jnp.concatenate([jnp.concatenate([inputs, shown], axis=-1), last[..., None, :]], axis=-2)
+        try:
+            predictions = (jax.vmap(self) if tokens.ndim == 3 else self)(tokens)
+        except InvalidInput:
+            raise
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(
+                f"{type(self).__name__} does not take {tokens.shape[-2]} tokens of width {tokens.shape[-1]}, for "
+                f"inputs of dimension {inputs.shape[-1]} with {shown.shape[-1]} labels ({str(error).splitlines()[0]})"
+            ) from None
+        return predictions[..., 0] if single else predictions
 
     def __repr__(self) -> str:
         return text.one_line(self, self._facts())
@@ -181,22 +197,12 @@ class AbstractModel(Remembering):
         return {**sized, **text.plain_fields(self, but=tuple(self.weight_dims))}
 
     def weights(self) -> dict[str, Any]:
-        """The weights of the model.
-
-        **Returns:** the arrays by name, in the order of `weight_dims`.
-        """
+        """Return the weights of the model by name, in the order of `weight_dims`."""
         return {name: weight_at(self, name) for name in self.weight_dims}
 
     @checked
     def with_weights(self: Self, weights: dict[str, Any]) -> Self:
-        """The same model with other weights.
-
-        **Arguments:**
-
-        - `weights`: an array for each name in `weight_dims`, of the shape that the model's own has.
-
-        **Returns:** the new model.
-        """
+        """Return the same model with other weights: an array for each name in `weight_dims`, of its own's shape."""
         names = tuple(self.weight_dims)
         if set(weights) != set(names):
             raise InvalidInput(f"weights {sorted(weights)} were given; {type(self).__name__} has {sorted(names)}")
@@ -209,14 +215,7 @@ class AbstractModel(Remembering):
     @checked
     @remembered
     def scaled(self: Self, factor: float) -> Self:
-        """The same model with every weight multiplied by a number.
-
-        **Arguments:**
-
-        - `factor`: the number.
-
-        **Returns:** the new model.
-        """
+        """Return the same model with every weight multiplied by a number."""
         return self.with_weights({name: factor * value for name, value in self.weights().items()})
 
 
@@ -235,15 +234,15 @@ class AbstractCubicModel(AbstractModel):
 
     @abc.abstractmethod
     def effective_map(self) -> Float[Array, "outputs labels dim dim"]:
-        """$A_{op}$, with p in `labels`."""
+        """Return the effective map $A_{op}$, with p in `labels`."""
 
     @abc.abstractmethod
     def label_blocks(self) -> list[Array]:
-        """The weights that must be zero for that: none where there are no others."""
+        """Return the weights that must be zero for the effective map to give the predictions; often none."""
 
     @abc.abstractmethod
     def map_rank(self) -> int | None:
-        """The highest rank r such that every map of rank r, the same for each output and mixing none, is possible.
+        """Return the highest rank r such that every map of rank r, the same for each output, is possible.
 
         None where not even rank one can, or where it is not known.
         """
@@ -256,15 +255,11 @@ class AbstractCubicModel(AbstractModel):
 
 @runtime_checkable
 class _Mapped(Protocol):
-    """A model whose class has an effective map."""
-
     def effective_map(self) -> Array: ...
 
 
 @runtime_checkable
 class _Headed(Protocol):
-    """A model whose class has the effective map of each head."""
-
     def head_maps(self) -> Float[Array, "head outputs labels dim dim"]: ...
 
 
@@ -301,31 +296,3 @@ def head_maps(model: AbstractModel) -> Float[Array, "head outputs labels dim dim
         f"{type(model).__name__} declares no heads; write head_maps(self) in the class, which returns the effective "
         "map of each head, (heads, outputs, outputs, dim, dim), beside effective_map(self), their sum"
     )
-
-
-def _predictions(model: AbstractModel, inputs: Array, labels: Array, query: Array) -> Array:
-    if inputs.ndim not in (2, 3):
-        raise InvalidInput(
-            f"inputs have shape {inputs.shape}; give (pairs, dim) for one prompt, or (prompts, pairs, dim)"
-        )
-    pairs = inputs.shape[:-1]
-    if labels.shape[: len(pairs)] != pairs or labels.ndim > len(pairs) + 1:
-        raise InvalidInput(
-            f"labels have shape {labels.shape} beside inputs of shape {inputs.shape}; give one label for each input, "
-            f"{pairs}, or several, {(*pairs, 'outputs')}"
-        )
-    single = labels.ndim == len(pairs)
-    shown = labels[..., None] if single else labels
-    last = jnp.concatenate([query, jnp.zeros((*query.shape[:-1], shown.shape[-1]))], axis=-1)
-    tokens = jnp.concatenate([jnp.concatenate([inputs, shown], axis=-1), last[..., None, :]], axis=-2)
-    prediction = jax.vmap(model) if tokens.ndim == 3 else model
-    try:
-        predictions = prediction(tokens)
-    except InvalidInput:
-        raise
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(
-            f"{type(model).__name__} does not take {tokens.shape[-2]} tokens of width {tokens.shape[-1]}, for inputs "
-            f"of dimension {inputs.shape[-1]} with {shown.shape[-1]} labels ({str(error).splitlines()[0]})"
-        ) from None
-    return predictions[..., 0] if single else predictions

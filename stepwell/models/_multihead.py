@@ -118,26 +118,12 @@ class MultiHeadAttention(AbstractAttention):
         output: Float[Array, "head outputs embedding"],
         **options: Unpack[MultiHeadOptions],
     ) -> "MultiHeadAttention":
-        """The model with given whole matrices; columns of the query matrix that never matter are dropped.
+        """Return the model with given whole matrices; columns of the query matrix that never matter are dropped.
 
-        **Arguments:**
-
-        - `query`: $Q_h$, (heads, embedding, dim + outputs).
-        - `key`: $K_h$, (heads, embedding, dim + outputs).
-        - `value`: $V_h$, (heads, embedding, dim + outputs).
-        - `output`: $O_h$, (heads, outputs, embedding).
-        - `**options`: `activation`, `normalization`, `attends_query` and `score_scale`, as in the constructor.
-
-        **Returns:** the model.
+        All have columns for inputs and labels but `output`, which is (heads, outputs, embedding); `**options` as in the
+        constructor.
         """
-        dim = query.shape[2] - output.shape[1]
-        return cls(
-            query[:, :, :dim],
-            key,
-            value,
-            output,
-            **options,
-        )
+        return cls(query[:, :, : query.shape[2] - output.shape[1]], key, value, output, **options)
 
     @classmethod
     @checked
@@ -153,7 +139,7 @@ class MultiHeadAttention(AbstractAttention):
         key: RandomKey,
         **options: Unpack[MultiHeadOptions],
     ) -> "MultiHeadAttention":
-        """A model with Gaussian weights.
+        """Return a model with Gaussian weights.
 
         **Arguments:**
 
@@ -164,18 +150,12 @@ class MultiHeadAttention(AbstractAttention):
         - `scale`: the standard deviation of every weight.
         - `key`: a JAX random key.
         - `**options`: `activation`, `normalization`, `attends_query` and `score_scale`, as in the constructor.
-
-        **Returns:** the model.
         """
         dim, outputs, heads = checks.whole("dim", dim), checks.whole("outputs", outputs), checks.whole("heads", heads)
         width = dim + outputs
         embedding = width if embedding is None else checks.whole("embedding", embedding)
-        shapes = (
-            (heads, embedding, dim),
-            (heads, embedding, width),
-            (heads, embedding, width),
-            (heads, outputs, embedding),
-        )
+        wide = (heads, embedding, width)
+        shapes = (heads, embedding, dim), wide, wide, (heads, outputs, embedding)
         weights = gaussians(shapes, (check_scale(scale),) * 4, key=key)
         return cls(*weights, **options)
 
@@ -194,7 +174,7 @@ class MultiHeadAttention(AbstractAttention):
         key: RandomKey,
         **options: Unpack[MultiHeadOptions],
     ) -> "MultiHeadAttention":
-        r"""The diagonal start of the published simulation.
+        r"""Return the diagonal initialization of the published simulation.
 
         $Q_h = a_h I$, $K_h = b_h I$, $V_h = O_h = r\,\mathrm{diag}(1 + (c - 1) 1_{h = i})$ on labels, 0 on inputs, with
         $a_h, b_h \sim \mathcal N(0, \text{scale}^2)$, so that $\omega^h$ is the same for all tasks and of either sign.
@@ -210,8 +190,6 @@ class MultiHeadAttention(AbstractAttention):
         - `advantage`: c, the factor by which head i reads label i more than others; it enters both value and output.
         - `key`: a JAX random key.
         - `**options`: `activation`, `normalization`, `attends_query` and `score_scale`, as in the constructor.
-
-        **Returns:** the model.
         """
         dim, outputs, heads = checks.whole("dim", dim), checks.whole("outputs", outputs), checks.whole("heads", heads)
         readout = checks.number("readout", readout)
@@ -226,36 +204,6 @@ class MultiHeadAttention(AbstractAttention):
         value = jnp.pad(output, ((0, 0), (dim, 0), (0, 0)))
         whole = jnp.eye(width)
         return cls(a * whole[:, :dim], b * whole, value, output, **options)
-
-    @classmethod
-    @checked
-    def from_recording(
-        cls, weights: dict[str, Array], *, outputs: int, **options: Unpack[AttentionOptions]
-    ) -> "MultiHeadAttention":
-        """The model with the matrices of a recording.
-
-        Recorded keys and values may be of different width: rows of zeros make them equal, and stay zero, as each meets
-        zeros in the matrix that it is multiplied with. The recorded score is over the root of the token's width,
-        whatever the head's.
-
-        **Arguments:**
-
-        - `weights`: `query`, `key`, `value` and `output`, whole matrices as `from_matrices` takes them.
-        - `outputs`: the number of labels of a token; not used, as `output` has it.
-        - `**options`: `activation`, `normalization` and `attends_query`, as in the constructor.
-
-        **Returns:** the model.
-        """
-        width = max(weights["key"].shape[1], weights["value"].shape[1])
-
-        def padded(name: str, axis: int) -> Array:
-            missing = [(0, 0)] * 3
-            missing[axis] = (0, width - weights[name].shape[axis])
-            return jnp.pad(weights[name], missing)
-
-        rows = {"query": padded("query", 1), "key": padded("key", 1), "value": padded("value", 1)}
-        rows["output"] = padded("output", 2)
-        return cls.from_matrices(**rows, **options, score_scale=weights["key"].shape[2] ** -0.5)
 
     @property
     def dim(self) -> int:

@@ -1,6 +1,5 @@
 """Networks that linear attention is equal to: a convolution, and an MLP on cubic features."""
 
-import math
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -62,14 +61,7 @@ class ConvolutionalAttention(AbstractCubicModel):
     @checked
     @remembered
     def from_separate(cls, model: SeparateAttention) -> "ConvolutionalAttention":
-        """The convolutional form of a separate attention.
-
-        **Arguments:**
-
-        - `model`: an attention of rank one with one output. Its label blocks are left out.
-
-        **Returns:** the model with the same effective map.
-        """
+        """Return the convolutional form of a separate attention of rank one with one output, label blocks left out."""
         if model.value.shape[1] != 1 or model.key.shape[1] != 1:
             raise InvalidInput(
                 f"the attention has {model.value.shape[1]} outputs and rank {model.key.shape[1]}; "
@@ -149,7 +141,7 @@ class CubicMLP(AbstractCubicModel):
     @checked
     @remembered
     def random(cls, *, dim: int, heads: int, scale: float, outputs: int = 1, key: RandomKey) -> "CubicMLP":
-        """A network with Gaussian weights.
+        """Return a network with Gaussian weights.
 
         **Arguments:**
 
@@ -158,8 +150,6 @@ class CubicMLP(AbstractCubicModel):
         - `scale`: the standard deviation of every weight.
         - `outputs`: the number of labels of a token.
         - `key`: a JAX random key.
-
-        **Returns:** the network.
         """
         dim, heads, outputs = checks.whole("dim", dim), checks.whole("heads", heads), checks.whole("outputs", outputs)
         spread = check_scale(scale)
@@ -169,14 +159,7 @@ class CubicMLP(AbstractCubicModel):
     @checked
     @remembered
     def from_merged(cls, model: MergedAttention) -> "CubicMLP":
-        """The network with the weights of a merged attention.
-
-        **Arguments:**
-
-        - `model`: an attention with one output. Its label blocks are left out.
-
-        **Returns:** the network with the same effective map.
-        """
+        """Return the network with the effective map of a merged attention with one output, label blocks left out."""
         if model.value.shape[1] != 1:
             raise InvalidInput(
                 f"the merged attention has {model.value.shape[1]} outputs; the network equals it for one output only"
@@ -184,36 +167,10 @@ class CubicMLP(AbstractCubicModel):
         heads, dim = model.value.shape[0], model.dim
         return cls(model.value[:, 0, dim:].T, model.key_query[:, :dim].reshape(heads, -1))
 
-    @classmethod
-    @checked
-    def from_recording(cls, weights: dict[str, Array], *, outputs: int, **attention: Any) -> "CubicMLP":
-        """The network with the weights of a recording.
-
-        With several outputs the published features are only dim² in number. Zeros are appended to the weights up to
-        the next number of features that the class allows, and stay zero where those features are zero.
-
-        **Arguments:**
-
-        - `weights`: `hidden` (heads, features) and `readout` (outputs, heads).
-        - `outputs`: the number of labels.
-        - `**attention`: settings of attention, which this network does not have; they are ignored.
-
-        **Returns:** the network.
-        """
-        hidden = weights["hidden"]
-        features = outputs * math.ceil((hidden.shape[1] / outputs) ** 0.5) ** 2
-        return cls(weights["readout"], jnp.pad(hidden, ((0, 0), (0, features - hidden.shape[1]))))
-
     @staticmethod
     def theory_weights(weights: dict[str, Any]) -> dict[str, Any]:
-        """The weights in the reduced equations of the theory, for the last output.
-
-        **Arguments:**
-
-        - `weights`: `readout` and `hidden`, with any leading axes, as of time.
-
-        **Returns:** `values` $v_i$ and `key_queries` $U_i$ of the equal merged attention, with the same leading axes.
-        """
+        """Return `values` $v_i$ and `key_queries` $U_i$ of the equal merged attention, in the reduced equations of the
+        theory, for the last output, from weights with any leading axes, as of time."""
         readout, hidden = weights["readout"], weights["hidden"]
         outputs = readout.shape[-2]
         dim = round((hidden.shape[-1] / outputs) ** 0.5)

@@ -109,18 +109,8 @@ class SeparateAttention(AbstractAttention):
         outputs: int = 1,
         **options: Unpack[AttentionOptions],
     ) -> "SeparateAttention":
-        """The model with given whole matrices, of which the parts that never matter are dropped.
-
-        **Arguments:**
-
-        - `value`: $W^V_i$, (heads, dim + outputs, dim + outputs).
-        - `key`: $W^K_i$, (heads, rank, dim + outputs).
-        - `query`: $W^Q_i$, (heads, rank, dim + outputs).
-        - `outputs`: the number of labels of a token.
-        - `**options`: `activation`, `normalization` and `attends_query`, as in the constructor.
-
-        **Returns:** the model.
-        """
+        """Return the model with given whole matrices $W^V_i$, $W^K_i$ and $W^Q_i$, of which the parts that never matter
+        are dropped; `**options` as in the constructor."""
         return cls(value[:, -outputs:], key, query[:, :, :-outputs], **options)
 
     @classmethod
@@ -139,7 +129,7 @@ class SeparateAttention(AbstractAttention):
         key: RandomKey,
         **options: Unpack[AttentionOptions],
     ) -> "SeparateAttention":
-        """A model with Gaussian weights.
+        """Return a model with Gaussian weights.
 
         **Arguments:**
 
@@ -156,8 +146,6 @@ class SeparateAttention(AbstractAttention):
         - `label_blocks`: "zero" sets the label blocks of value and key to zero; "random" leaves them random.
         - `key`: a JAX random key.
         - `**options`: `activation`, `normalization` and `attends_query`, as in the constructor.
-
-        **Returns:** the model.
         """
         dim, heads, rank = checks.whole("dim", dim), checks.whole("heads", heads), checks.whole("rank", rank)
         if rank > dim:
@@ -166,12 +154,8 @@ class SeparateAttention(AbstractAttention):
         square, thin = init_deviations(init, scale, heads=heads, rank=rank, width=width)
         shapes = (heads, outputs, width), (heads, rank, width), (heads, rank, dim)
         value, keys, queries = gaussians(shapes, (square, thin, thin), key=key)
-        return cls(
-            clear(value, np.s_[:, :, :dim], label_blocks),
-            clear(keys, np.s_[:, :, dim:], label_blocks),
-            queries,
-            **options,
-        )
+        value, keys = clear(value, np.s_[:, :, :dim], label_blocks), clear(keys, np.s_[:, :, dim:], label_blocks)
+        return cls(value, keys, queries, **options)
 
     @classmethod
     @checked
@@ -186,7 +170,7 @@ class SeparateAttention(AbstractAttention):
         outputs: int = 1,
         **options: Unpack[AttentionOptions],
     ) -> "SeparateAttention":
-        r"""A balanced model with keys and queries along eigenvectors.
+        r"""Return a balanced model with keys and queries along eigenvectors.
 
         $k_{i,r} = q_{i,r} = s_i e_d$ and $v_i = \sqrt R s_i$. The pairs of all heads take the eigenvectors in turn: the
         first pair has $e_1$, the second $e_2$, and after $e_D$ comes $e_1$ again. With O outputs the labels are read by
@@ -200,14 +184,8 @@ class SeparateAttention(AbstractAttention):
         - `scale`: $s_i$, one number or one for each head.
         - `outputs`: the number of labels of a token.
         - `**options`: `activation`, `normalization` and `attends_query`, as in the constructor.
-
-        **Returns:** the model.
         """
-        heads, rank, outputs = (
-            checks.whole("heads", heads),
-            checks.whole("rank", rank),
-            checks.whole("outputs", outputs),
-        )
+        heads, rank, outputs = map(checks.whole, ("heads", "rank", "outputs"), (heads, rank, outputs))
         dim = eigenvectors.shape[0]
         require_weights((heads, rank, dim + outputs), (heads, rank, dim), (heads, outputs, dim + outputs))
         scales = head_scales(scale, heads)
@@ -221,55 +199,25 @@ class SeparateAttention(AbstractAttention):
 
     @remembered
     def balanced(self) -> "SeparateAttention":
-        r"""The model with queries and value changed to be balanced with the keys.
+        r"""Return the model with queries and value changed to be balanced with the keys.
 
         Then $Q_iQ_i^\top = K_iK_i^\top$ and $\|W^V_i\|^2 = \|K_i\|_F^2$; the flow conserves both differences. Queries
         keep their row space, $Q_i \to (K_iK_i^\top)^{1/2} (Q_iQ_i^\top)^{-1/2} Q_i$, which needs a rank of at most D.
-
-        **Returns:** the new model.
         """
         if self.query.shape[1] > self.dim:
             raise InvalidInput(
-                f"rank {self.query.shape[1]} is above the dimension {self.dim}; a balanced start needs rank ≤ dim"
+                f"rank {self.query.shape[1]} is above the dimension {self.dim}; balanced weights need rank ≤ dim"
             )
         key, query = np.asarray(self.key), np.asarray(self.query)
         keys, queries = key @ key.swapaxes(1, 2), query @ query.swapaxes(1, 2)
         norms = np.sqrt(np.trace(keys, axis1=1, axis2=2))
-        return self.with_weights(
-            {
-                "value": scaled_to(self.value, norms),
-                "key": key,
-                "query": _power(keys, 0.5) @ _power(queries, -0.5) @ query,
-            }
-        )
-
-    @classmethod
-    @checked
-    def from_recording(
-        cls, weights: dict[str, Array], *, outputs: int, **options: Unpack[AttentionOptions]
-    ) -> "SeparateAttention":
-        """The model with the matrices of a recording.
-
-        **Arguments:**
-
-        - `weights`: `value`, `key` and `query`, whole matrices as `from_matrices` takes them.
-        - `outputs`: the number of labels of a token.
-        - `**options`: `activation`, `normalization` and `attends_query`, as in the constructor.
-
-        **Returns:** the model.
-        """
-        return cls.from_matrices(**weights, outputs=outputs, **options)
+        query = _power(keys, 0.5) @ _power(queries, -0.5) @ query
+        return self.with_weights({"value": scaled_to(self.value, norms), "key": key, "query": query})
 
     @staticmethod
     def theory_weights(weights: dict[str, Any]) -> dict[str, Any]:
-        """The weights in the reduced equations of the theory, for the last output.
-
-        **Arguments:**
-
-        - `weights`: `value`, `key` and `query`, with any leading axes, as of time.
-
-        **Returns:** `values` $v_i$, `keys` $k_{i,r}$ and `queries` $q_{i,r}$, with the same leading axes.
-        """
+        """Return `values` $v_i$, `keys` $k_{i,r}$ and `queries` $q_{i,r}$ of the theory's equations for the last
+        output, from weights with any leading axes, as of time."""
         key, query = weights["key"], weights["query"]
         return {"values": weights["value"][..., -1, -1], "keys": key[..., : query.shape[-1]], "queries": query}
 

@@ -1,7 +1,7 @@
 """Softmax attention reduced to the eigenvalues of its matrices."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -70,12 +70,9 @@ class SpectralAttention(AbstractAttention):
     normalization: Normalization = eqx.field(static=True)
     attends_query: bool = eqx.field(static=True)
 
-    weight_dims: ClassVar[dict[str, tuple[str, ...]]] = {
-        "key": ("head", "task"),
-        "query": ("head", "task"),
-        "value": ("head", "task"),
-        "output": ("head", "task"),
-    }
+    weight_dims: ClassVar[dict[str, tuple[str, ...]]] = dict.fromkeys(
+        ("key", "query", "value", "output"), ("head", "task")
+    )
     factors: ClassVar[int] = 4
     declared_form: ClassVar[Form] = "spectral"
 
@@ -119,49 +116,31 @@ class SpectralAttention(AbstractAttention):
         activation: Activation = "softmax",
         normalization: Normalization | None = None,
     ) -> "SpectralAttention":
-        r"""The model with given eigenvalues and balanced weights, $|k| = |q|$, $|v| = |o|$; the flow conserves that.
+        r"""Return the model with given eigenvalues and balanced weights, $|k| = |q|$, $|v| = |o|$.
+
+        The flow conserves that. Keys and values are not negative; queries and outputs have the signs of the
+        eigenvalues.
 
         **Arguments:**
 
         - `omega`: $\omega_i^h$, the eigenvalues of the scores, (heads, tasks), the factor s included.
         - `mu`: $\mu_i^h$, the eigenvalues of the readout, (heads, tasks).
-        - `dims`: $d_i$, the dimension of each task.
-        - `embedding`: the width of a head, as in the constructor.
-        - `score_scale`: the factor s of the scores, as in the constructor.
-        - `activation`: as in the constructor.
-        - `normalization`: as in the constructor.
-
-        **Returns:** the model. Keys and values are not negative; queries and outputs have the signs of the eigenvalues.
+        - `dims`, `embedding`, `score_scale`, `activation`, `normalization`: as in the constructor.
         """
         ones = jnp.ones_like(jnp.asarray(omega, dtype=float))
-        model = cls(
-            ones,
-            ones,
-            ones,
-            ones,
-            dims=dims,
-            embedding=embedding,
-            score_scale=score_scale,
-            activation=activation,
-            normalization=normalization,
-        )
+        scores: dict[str, Any] = {"embedding": embedding, "score_scale": score_scale}
+        model = cls(*[ones] * 4, dims=dims, **scores, activation=activation, normalization=normalization)
         units = np.broadcast_to(model.score_scale / np.array(model.dims), ones.shape)
         query, key = _halves(jnp.asarray(omega, dtype=float), jnp.asarray(units))
         output, value = _halves(jnp.asarray(mu, dtype=float), jnp.asarray(np.ones(jnp.shape(mu))))
         return model.with_weights({"key": key, "query": query, "value": value, "output": output})
 
     def omega(self) -> Float[Array, "head task"]:
-        r"""The eigenvalues of the scores.
-
-        **Returns:** $\omega_i^h$, (heads, tasks), the factor s of the scores included.
-        """
+        r"""Return the eigenvalues of the scores, $\omega_i^h$, (heads, tasks), the factor s of the scores included."""
         return self.key * self.query * (self.score_scale / np.array(self.dims))
 
     def mu(self) -> Float[Array, "head task"]:
-        r"""The eigenvalues of the readout.
-
-        **Returns:** $\mu_i^h$, (heads, tasks).
-        """
+        r"""Return the eigenvalues of the readout, $\mu_i^h$, (heads, tasks)."""
         return self.value * self.output
 
     @property

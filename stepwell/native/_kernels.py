@@ -53,7 +53,7 @@ class State(NamedTuple):
 
 
 def kernel(source: str | Path, element: str, function: str | None = None) -> Kernel | None:
-    """A kernel that XLA can call; None if there is none here, and then plain JAX has to do.
+    """Return a kernel that XLA can call, or None where plain JAX has to do.
 
     It is loaded, and built if none was shipped for this processor. The first failure to do so is reported by a warning.
 
@@ -85,7 +85,7 @@ def kernel(source: str | Path, element: str, function: str | None = None) -> Ker
 
 
 def engine() -> str:
-    """What computes here, in a few words. No kernel is built or loaded for the answer, and JAX is not imported.
+    """Return in a few words what computes here. No kernel is built or loaded for it, and JAX is not imported.
 
     **Returns:** whether kernels are used, for which vectors and where they come from, or why there are none.
 
@@ -112,11 +112,9 @@ def engine() -> str:
 def report_elsewhere() -> None:
     """Issue no warning if a kernel fails, in this process and those that it starts: another process reports it.
 
-    Of several processes that do the same work, one report is enough.
+    Of several processes that do the same work, one report is enough. The setting is in the environment.
 
     **Example:**
-
-    The setting is in the environment, which is put back afterwards here.
 
     >>> from unittest import mock
     >>> import stepwell as sw
@@ -127,7 +125,7 @@ def report_elsewhere() -> None:
 
 
 def states() -> Iterator[tuple[str, str, State]]:
-    """Every kernel with its state, one after the other. Those that are not built yet are built.
+    """Return every kernel with its state, one after the other. Those that are not built yet are built.
 
     **Returns:** an iterator over (name, element, state), the state as `state` returns it.
 
@@ -145,18 +143,15 @@ def states() -> Iterator[tuple[str, str, State]]:
 
 @functools.lru_cache
 def state(source: str | Path, element: str, function: str | None = None) -> State:
-    """A kernel and where it comes from, or why there is none. It is built if need be.
+    """Return a kernel and where it comes from, or why there is none. It is built if need be.
 
     The answer is kept: later calls with the same arguments return the same.
 
     **Arguments:**
 
-    - `source`: a name of `KERNELS`, or the path of another C file.
-    - `element`: the type of the elements, "double" or "float".
-    - `function`: the name of the function in C; by default that of the file, without leading underscores.
+    - `source`, `element`, `function`: as in `kernel`.
 
-    **Returns:** a tuple of the `kernel` or None, the `reason` in words, and whether one should be here and has
-    `failed`.
+    **Returns:** a tuple of the `kernel` or None, the `reason` in words, and whether one should be here and `failed`.
 
     **Example:**
 

@@ -29,7 +29,7 @@ def is_x86() -> bool:
 
 
 def levels() -> tuple[str, ...]:
-    """The levels of vector instructions that this processor has, the best first.
+    """Return the levels of vector instructions that this processor has, the best first.
 
     **Returns:** some of "avx512", "avx2" and "baseline", the last always.
 
@@ -51,7 +51,7 @@ def options(level: str) -> tuple[str, ...]:
 
 
 def cores() -> int:
-    """How many cores this process may use.
+    """Return how many cores this process may use.
 
     **Returns:** on Linux the number that it is allowed, elsewhere that of the machine.
 
@@ -67,7 +67,7 @@ def cores() -> int:
 
 
 def processor_name() -> str:
-    """The name of the processor, as the system gives it.
+    """Return the name of the processor, as the system gives it.
 
     **Returns:** the model of the processor, or where that is not known its architecture.
 

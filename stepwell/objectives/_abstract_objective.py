@@ -45,14 +45,14 @@ class AbstractObjective(Remembering):
 
     @abc.abstractmethod
     def floor(self, model: AbstractModel) -> float | None:
-        """The lowest loss that weights of this model's shape can reach, or None where it is not known.
+        """Return the lowest loss that weights of this model's shape can reach, or None where it is not known.
 
         Of a class outside of this package it is the lowest for the rank of its map, which is a lower bound.
         """
 
     @checked
     def last_drop(self, model: AbstractModel) -> float | None:
-        """By how much the loss of the last plateau exceeds the lowest, or None where it is not known.
+        """Return by how much the loss of the last plateau exceeds the lowest, or None where it is not known.
 
         Drops that are lost in the rounding of the loss do not count.
         """
@@ -61,7 +61,7 @@ class AbstractObjective(Remembering):
 
     @checked
     def plateaus(self, model: AbstractModel) -> Float[np.ndarray, " level"] | None:
-        """The losses of the plateaus from small weights to the lowest loss, falling, or None where they are not known.
+        """Return the losses of the plateaus from small weights to the lowest loss, or None where they are not known.
 
         Drops that are lost in the rounding of the loss do not count.
         """
@@ -80,11 +80,11 @@ class AbstractQuadraticObjective(AbstractObjective):
 
     @abc.abstractmethod
     def coefficients(self, model: AbstractModel) -> Float[Array, "..."]:
-        """The coefficients of the model that the loss is quadratic in."""
+        """Return the coefficients of the model that the loss is quadratic in."""
 
     @abc.abstractmethod
     def quadratic(self, coefficients: Float[Array, "..."]) -> Loss:
-        """The loss, from the coefficients."""
+        """Return the loss, from the coefficients."""
 
     @checked
     def __call__(self, model: AbstractModel) -> Loss:

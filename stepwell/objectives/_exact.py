@@ -105,7 +105,7 @@ class Exact(AbstractObjective):
 
     @checked
     def per_task(self, model: AbstractModel) -> Float[Array, " task"]:
-        """The loss of each task."""
+        """Return the loss of each task."""
         omega, mu = eigenvalues(model, self.task)
         dims = jnp.array(self.task.dims, dtype=float)
         squares = omega**2

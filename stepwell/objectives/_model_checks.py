@@ -17,7 +17,6 @@ from stepwell.models import (
     form_advice,
     form_of,
     is_attention,
-    is_cubic,
     is_proved,
     is_spectral,
     similar,
@@ -29,22 +28,20 @@ from ._abstract_objective import require
 
 def as_cubic(model: AbstractModel) -> AbstractModel:
     """The model, if its effective map may be used in its place."""
-    if not is_cubic(model):
-        raise InvalidInput(
-            f"{type(model).__name__} is not known to be linear in features of the data, which this loss is for; "
-            f"{form_advice(model)}"
-        )
-    return model
+    if form_of(model) is not None:
+        return model
+    raise InvalidInput(
+        f"{type(model).__name__} is not known to be linear in features of the data, which this loss is for; "
+        f"{form_advice(model)}"
+    )
 
 
 def as_attention(model: AbstractModel) -> AbstractAttention:
     """The model, if its matrices may be used in its place."""
-    if not is_attention(model):
-        raise InvalidInput(
-            f"{type(as_cubic(model)).__name__} is a function of cubic features; gather the moments with "
-            "features='cubic'"
-        )
-    return model
+    if is_attention(model):
+        return model
+    name = type(as_cubic(model)).__name__
+    raise InvalidInput(f"{name} is a function of cubic features; gather the moments with features='cubic'")
 
 
 def check_linear(model: AbstractModel, normalization: Normalization) -> None:
@@ -71,16 +68,17 @@ def check_linear(model: AbstractModel, normalization: Normalization) -> None:
 def check_label_blocks(model: AbstractModel) -> None:
     """The label blocks are exactly zero and stay so, so that leaving them out changes nothing."""
     largest = float(_largest_in_label_blocks(model))
+    require(bool(np.isfinite(largest)), "some initial weights are not finite; start from finite ones")
     require(
         largest == 0.0,
-        f"label blocks are up to {largest:.3g}, and cubic features leave them out; start them at zero, or use "
+        f"label blocks are up to {largest:.3g}, and cubic features leave them out; set them to zero, or use "
         "Moments with features='full'",
     )
     if not is_proved(model):
         later = max(float(_largest_in_label_blocks(each)) for each in similar(model))  # pyright: ignore
         require(
             later == 0.0,
-            f"label blocks of {type(model).__name__} are zero at the start, but up to {later:.3g} at other weights, "
+            f"label blocks of {type(model).__name__} are zero initially, but up to {later:.3g} at other weights, "
             "and cubic features leave them out; use Moments with features='full', or Sampled",
         )
 
@@ -113,7 +111,7 @@ def _as_attention(model: AbstractModel) -> AbstractAttention:
 def eigenvalues(
     model: AbstractModel, task: MultiTaskRegression
 ) -> tuple[Float[Array, "head task"], Float[Array, "head task"]]:
-    r"""The eigenvalues $\omega$ of the scores and $\mu$ of the readout, for each head and task.
+    r"""Return the eigenvalues $\omega$ of the scores and $\mu$ of the readout, for each head and task.
 
     **Arguments:**
 

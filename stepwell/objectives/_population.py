@@ -29,6 +29,7 @@ from ._model_checks import as_cubic, check_label_blocks, check_linear
 Basis = Literal["given", "eigen"]
 Moment = Float[Array, " dim"] | Float[Array, "dim dim"]
 """A diagonal matrix by its diagonal, any other as it is."""
+Matrix = Float[Array, "*run dim dim"]
 
 _ROUNDING = 1e-13
 """In the eigenbasis, entries off the diagonal that are smaller, relative to the largest entry, are rounding errors."""
@@ -64,7 +65,7 @@ class Population(AbstractQuadraticObjective):
     - `basis`: "given", that of the task; or "eigen", that of the eigenvectors of $\Lambda$, the columns of
       `directions`. Then the loss is that of a model in this basis, and `rotated` brings a model there, once. If
       $\Omega$ commutes with $\Lambda$ all moments are diagonal in it, and products with them cost HRD. Descent and flow
-      from a rotated model are those from the model itself, rotated. If all moments are diagonal from the start, nothing
+      from a rotated model are those from the model itself, rotated. If all moments are diagonal already, nothing
       is rotated.
 
     **Example:**
@@ -117,7 +118,7 @@ class Population(AbstractQuadraticObjective):
 
     @checked
     def coefficients(self, model: AbstractModel) -> Float[Array, "outputs labels dim dim"]:
-        """$A$."""
+        """Return the effective map A."""
         return effective_map(as_cubic(model))
 
     @checked
@@ -130,7 +131,7 @@ class Population(AbstractQuadraticObjective):
         return self.label_power + (quadratic - 2 * linear) / self.outputs
 
     def shortcut(self, model: AbstractModel) -> Loss | None:
-        """The loss of separate attention in many dimensions, from its weights, without forming the map A."""
+        """Return the loss of separate attention in many dimensions, from its weights, without forming the map A."""
         if not is_separate(model) or not _LARGE <= model.dim > model.key.shape[0] * model.key.shape[1]:
             return None
         heads, rank, _ = model.key.shape
@@ -144,14 +145,10 @@ class Population(AbstractQuadraticObjective):
 
     @checked
     def rotated(self, model: SeparateAttention, *, back: bool = False) -> SeparateAttention:
-        r"""The model in the basis of this objective: $k \to E^\top k$, $q \to E^\top q$.
+        r"""Return a model of the task's dimension in the basis of this objective, $k \to E^\top k$, $q \to E^\top q$;
+        with `back` one from there in the basis of the task.
 
-        **Arguments:**
-
-        - `model`: a `SeparateAttention` of the task's dimension.
-        - `back`: whether to rotate from the basis of this objective to that of the task instead.
-
-        **Returns:** the model with rotated weights. Raises `InvalidInput` unless the objective has `basis="eigen"`.
+        Raises `InvalidInput` unless the objective has `basis="eigen"`.
         """
         require(
             self.directions is not None,
@@ -168,22 +165,17 @@ class Population(AbstractQuadraticObjective):
             weight[..., : model.dim] = weight[..., : model.dim] @ vectors
         return model.with_weights(weights)
 
-    def matrices(
-        self,
-    ) -> tuple[Float[Array, "*run dim dim"], Float[Array, "*run dim dim"], Float[Array, "*run dim dim"]]:
-        r"""$\Lambda$, $M\Lambda$ and $C$, diagonal where the loss takes them so: rounding would lead off a saddle.
+    def matrices(self) -> tuple[Matrix, Matrix, Matrix]:
+        r"""Return $\Lambda$, $M\Lambda$ and $C$, diagonal where the loss has them so: rounding would lead off a saddle.
 
         Where this is a stack of losses, each has the first axis of their arrays.
         """
 
-        def whole(moment: np.ndarray) -> np.ndarray:
+        def whole(moment: np.ndarray) -> Matrix:
             diagonal = moment.ndim == self.label_power.ndim + 1
-            return moment[..., None] * np.eye(moment.shape[-1]) if diagonal else moment
+            return jax.device_put(moment[..., None] * np.eye(moment.shape[-1]) if diagonal else moment)
 
-        first, drive, second = (
-            jax.device_put(whole(np.asarray(part))) for part in (self._input, self._drive, self._second)
-        )
-        return first, drive, second
+        return whole(np.asarray(self._input)), whole(np.asarray(self._drive)), whole(np.asarray(self._second))
 
     @checked
     def check(self, model: AbstractModel) -> None:
@@ -199,13 +191,16 @@ class Population(AbstractQuadraticObjective):
 
     @checked
     def floor(self, model: AbstractModel) -> float | None:
-        r"""With $B = C^{-1/2} M \Lambda^{1/2}$, $L = \|C^{1/2} A \Lambda^{1/2} - B\|_F^2 + \mathrm{tr}(\Omega\Lambda) -
-        \|B\|_F^2$, so the best map of rank r leaves $\mathrm{tr}(\Omega\Lambda) - \sum_{i \le r} \sigma_i(B)^2$."""
+        r"""Return the loss of the best map of the model's rank r.
+
+        It is $\mathrm{tr}(\Omega\Lambda) - \sum_{i \le r} \sigma_i(B)^2$, since with $B = C^{-1/2} M \Lambda^{1/2}$,
+        $L = \|C^{1/2} A \Lambda^{1/2} - B\|_F^2 + \mathrm{tr}(\Omega\Lambda) - \|B\|_F^2$.
+        """
         gains = self._gains(model)
         return None if gains is None else float(self.label_power) - float(gains.sum())
 
     def stairs(self, model: AbstractModel) -> Stairs | None:
-        r"""From $\mathrm{tr}(\Omega\Lambda)$ heads take away $\sigma_i(B)^2$, $i \le r$, one by one."""
+        r"""Return the stairs: from $\mathrm{tr}(\Omega\Lambda)$ heads take $\sigma_i(B)^2$, $i \le r$, one by one."""
         gains = self._gains(model)
         return None if gains is None else Stairs(top := float(self.label_power), gains[gains > _SHOWN * top])
 

@@ -27,11 +27,10 @@ _NOTHING = 1e-100
 """Added to denominators that may be zero."""
 
 
-def control_sums(
-    loss: Float[Array, "task sequences"],
-    surplus: Float[Array, "task sequences"],
-    shifts: Float[Array, "task sequences"],
-) -> Float[Array, "task 8"]:
+Values = Float[Array, "task sequences"]
+
+
+def control_sums(loss: Values, surplus: Values, shifts: Values) -> Float[Array, "task 8"]:
     r"""$\sum_s (l, u, cu, u^2, cu^2, c^2u^2, lu, lcu)$: `loss` is l, `surplus` u, `shifts` c."""
     u, cu = surplus, shifts * surplus
     terms = (loss, u, cu, u * u, cu * u, cu * cu, loss * u, loss * cu)
@@ -52,7 +51,7 @@ def coefficients(sums: Float[Array, "task 8"], sequences: int) -> tuple[Float[Ar
 
 @checked
 def controlled_mean(sums: Float[Array, "task 8"], sequences: int) -> Float[Array, " task"]:
-    r"""The mean loss of each task, less that of its fit by the control variate.
+    r"""Return the mean loss of each task, less that of its fit by the control variate.
 
     The variates are u and cu, which have mean zero over all draws. The loss l of a sequence is fitted by least squares,
     $l - \bar l \approx a u + b c u$, and the mean of the fit is subtracted. What is left has a smaller variance and,
@@ -235,7 +234,7 @@ class ReducedSampled(AbstractObjective):
 
     @checked
     def per_sequence(self, model: AbstractModel) -> Float[Array, "task sequences"]:
-        """The loss of each task on each sequence."""
+        """Return the loss of each task on each sequence."""
         omega, mu = eigenvalues(model, self.task)
         directions = omega[:, :, None] * self.norms
         dtype = self.normals.dtype
@@ -257,13 +256,13 @@ class ReducedSampled(AbstractObjective):
 
     @checked
     def per_task(self, model: AbstractModel) -> Float[Array, " task"]:
-        """The loss of each task."""
+        """Return the loss of each task."""
         return jnp.mean(self.per_sequence(model), axis=1)
 
     @checked
     @eqx.filter_jit
     def standard_error(self, model: AbstractModel) -> Float[Array, ""]:
-        """The standard error of the loss over other draws, from independent groups of sequences."""
+        """Return the standard error of the loss over other draws, from independent groups of sequences."""
         total = jnp.sum(self.per_sequence(model), axis=0)
         groups = np.array_split(np.arange(total.shape[0]), _GROUPS)
         means = jnp.stack([jnp.mean(total[group]) for group in groups])

@@ -95,7 +95,7 @@ class Moments(AbstractQuadraticObjective):
         normalization: Normalization = "1/N",
         attends_query: bool = True,
     ) -> "Moments":
-        """The moments of sequences in memory.
+        """Return the moments of sequences in memory.
 
         **Arguments:**
 
@@ -103,8 +103,6 @@ class Moments(AbstractQuadraticObjective):
         - `features`: "full" for any linear attention, or "cubic", which are fewer and leave out the label blocks.
         - `normalization`: what attention is divided by, as in the model.
         - `attends_query`: whether the query is among the tokens attended to, as in the model.
-
-        **Returns:** the loss over these sequences, a `Moments`.
         """
         options = {"features": features, "normalization": normalization, "attends_query": attends_query}
         return remember(cls.of_chunks([batch], **options), "of_batch", batch=batch, **options)
@@ -122,23 +120,18 @@ class Moments(AbstractQuadraticObjective):
         progress: bool = True,
         key: RandomKey,
     ) -> "Moments":
-        """The moments of sequences drawn on the fly, in bounded memory.
+        """Return the moments of sequences drawn on the fly, in bounded memory.
 
         **Arguments:**
 
         - `task`: the distribution of sequences.
         - `sequences`: how many are drawn; they are those of `task.sample(sequences, key=key)`.
-        - `features`: "full" for any linear attention, or "cubic", which are fewer and leave out the label blocks.
-        - `normalization`: what attention is divided by, as in the model.
-        - `attends_query`: whether the query is among the tokens attended to, as in the model.
+        - `features`, `normalization`, `attends_query`: as in `of_batch`.
         - `progress`: whether to show a progress bar.
         - `key`: the random key that the sequences are drawn from.
-
-        **Returns:** the loss over these sequences, a `Moments`.
         """
-        chunks = _counted(
-            task.chunks(sequences, key=key, size=1), sequences, progress
-        )  # the smallest there are stay in cache
+        parts = task.chunks(sequences, key=key, size=1)  # the smallest there are stay in cache
+        chunks = _counted(parts, sequences, progress)
         options = {"features": features, "normalization": normalization, "attends_query": attends_query}
         return remember(cls.of_chunks(chunks, **options), "of_task", task=task, sequences=sequences, key=key, **options)
 
@@ -152,17 +145,8 @@ class Moments(AbstractQuadraticObjective):
         normalization: Normalization = "1/N",
         attends_query: bool = True,
     ) -> "Moments":
-        """The moments of a data set given in parts.
-
-        **Arguments:**
-
-        - `chunks`: batches of sequences, each used once; an iterator will do.
-        - `features`: "full" for any linear attention, or "cubic", which are fewer and leave out the label blocks.
-        - `normalization`: what attention is divided by, as in the model.
-        - `attends_query`: whether the query is among the tokens attended to, as in the model.
-
-        **Returns:** the loss over all sequences, a `Moments`.
-        """
+        """Return the moments of a data set given in parts: batches of sequences, each used once; an iterator will do.
+        Options are those of `of_batch`."""
         checks.one_of("features", features, ("full", "cubic"))
         checks.one_of("normalization", normalization, get_args(Normalization))
         gathered, dim, outputs, longest = None, 0, 0, 0
@@ -181,14 +165,9 @@ class Moments(AbstractQuadraticObjective):
     @classmethod
     @checked
     def of_parts(cls, parts: Iterable[tuple["Moments", int]]) -> "Moments":
-        """The moments of a data set, from those of its parts: their mean, by numbers of sequences.
+        """Return the moments of a data set, from those of its parts: their mean, by numbers of sequences.
 
-        **Arguments:**
-
-        - `parts`: the moments of each part and the number of its sequences; an iterator will do, and one is held at a
-          time.
-
-        **Returns:** the loss over all sequences, a `Moments`.
+        `parts` has pairs of both for each part; an iterator will do, and one is held at a time.
         """
         first, count, totals, longest = None, 0, [], 0
         for entry in parts:
@@ -214,14 +193,8 @@ class Moments(AbstractQuadraticObjective):
     @classmethod
     @checked
     def of_features(cls, batch: FeatureBatch) -> "Moments":
-        """The moments of cubic feature vectors, whatever normalization they were made with.
-
-        **Arguments:**
-
-        - `batch`: the feature vectors, outputs · dim · dim numbers each, with their labels and weights.
-
-        **Returns:** the loss over these examples, a `Moments` with cubic features.
-        """
+        """Return the moments of cubic feature vectors, outputs · dim · dim numbers each, whatever normalization they
+        were made with."""
         outputs = batch.labels.shape[1]
         dim = round((batch.features.shape[1] / outputs) ** 0.5)
         require(
@@ -232,7 +205,7 @@ class Moments(AbstractQuadraticObjective):
 
     @checked
     def coefficients(self, model: AbstractModel) -> Float[Array, "outputs features"]:
-        r"""$\Theta$."""
+        r"""Return the coefficients $\Theta$ of the features."""
         if self.features == "cubic":
             return effective_map(as_cubic(model)).reshape(self.outputs, -1)
         attention = as_attention(model)
@@ -274,7 +247,7 @@ class Moments(AbstractQuadraticObjective):
 
     @checked
     def floor(self, model: AbstractModel) -> float | None:
-        """Least squares, where the model can reach it: one output and an effective map of full rank."""
+        """Return the loss of least squares, where the model can reach it: one output and a map of full rank."""
         if self.features != "cubic" or self.outputs != 1 or map_rank(model) != self.dim:
             return None
         gram, cross = np.asarray(self.gram), np.asarray(self.cross)[0]

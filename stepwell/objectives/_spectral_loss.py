@@ -60,7 +60,7 @@ class Spectral(AbstractObjective):
 
     @checked
     def per_task(self, model: AbstractModel) -> Float[Array, " task"]:
-        """The loss of each task."""
+        """Return the loss of each task."""
         omega, mu = eigenvalues(model, self.task)
         dims = np.array(self.task.dims)
         signals = jnp.asarray(self.task.signals)
@@ -80,9 +80,9 @@ class Spectral(AbstractObjective):
 
     @checked
     def floor(self, model: AbstractModel) -> float | None:
-        r"""For one task: $S \rho/(1+\rho)$ with $\rho = e\phi d/L$ for one head of softmax attention ($\omega =
-        d^{-1/2}$), $\rho = \phi d/L$ for linear attention.
+        r"""Return the least loss of one task, $S \rho/(1+\rho)$.
 
+        $\rho = e\phi d/L$ for one head of softmax attention ($\omega = d^{-1/2}$), $\phi d/L$ for linear attention.
         Several heads of softmax attention can do better, with signs that no flow from positive weights finds, and have
         no best weights; several tasks in one head compete.
         """

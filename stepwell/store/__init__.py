@@ -10,8 +10,6 @@ from stepwell._util.lazy import lazy_names as _lazy_names
 from ._export import FORMATS as FORMATS
 from ._export import export as export
 from ._shard import Shard as Shard
-from ._store import OFF as OFF
-from ._store import VARIABLE as VARIABLE
 from ._store import Store as Store
 from ._values import Column as Column
 
@@ -19,4 +17,4 @@ if TYPE_CHECKING:
     from ._single_run import load_run as load_run
     from ._single_run import save_run as save_run
 
-__getattr__, _ = _lazy_names(__name__, __file__)
+__getattr__, __dir__ = _lazy_names(__name__, __file__)

@@ -1,5 +1,6 @@
 """What chosen runs recorded, as one lazy data set: arrays are read from the shards when their values are needed."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,11 @@ from ._query import Chosen, Piece
 from ._reader import Variable
 from ._values import configuration_text
 
-Failed = Callable[[str, InvalidInput], None]
-"""Called with the file of a shard that is damaged."""
+Failed = Callable[[str, InvalidInput], None]  # called with the file of a shard that is damaged
 
 
 class _Stacked(BackendArray):
-    """An array over the chosen runs of several shards; an index of it opens those shards that it concerns."""
+    """An array over the chosen runs of several shards, which are opened as an index needs them."""
 
     def __init__(self, folder: Path, pieces: Sequence[Piece], name: str, variable: Variable, failed: Failed):
         self._folder, self._pieces, self._name, self._failed = folder, pieces, name, failed
@@ -40,41 +40,29 @@ class _Stacked(BackendArray):
         runs = np.atleast_1d(np.arange(self.shape[0])[first])
         lengths = zip(self.shape[1:], inner, strict=True)
         shape = [np.arange(length)[one].size for length, one in lengths if not isinstance(one, int | np.integer)]
-        require_memory(
-            int(np.prod([len(runs), *shape], dtype=object)) * self.dtype.itemsize,
-            what=f"the array {self._name}",
-            instead="choose fewer runs or points",
-        )
+        size = math.prod([len(runs), *shape]) * self.dtype.itemsize
+        require_memory(size, what=f"the array {self._name}", instead="choose fewer runs or points")
         values = np.empty((len(runs), *shape), self.dtype)
         owner = np.searchsorted(self._ends, runs, side="right")
         for number in np.unique(owner).tolist():
             there = np.flatnonzero(owner == number)
             piece = self._pieces[number]
             rows = piece.rows[runs[there] - (self._ends[number] - len(piece.rows))]
-            values[there] = self._of_shard(piece, rows, inner)
+            low, high = int(rows.min()), int(rows.max()) + 1
+            block = _values(self._folder, piece.shard.file, self._name, self._failed, slice(low, high))[rows - low]
+            for axis, one in reversed([*enumerate(inner, 1)]):  # each by itself; a number takes its axis away
+                block = block[(slice(None),) * axis + (one,)]
+            values[there] = block
         return values[0] if single else values
-
-    def _of_shard(self, piece: Piece, rows: np.ndarray, inner: tuple[Any, ...]) -> np.ndarray:
-        low, high = int(rows.min()), int(rows.max()) + 1
-        block = _values(self._folder, piece.shard.file, self._name, self._failed, slice(low, high))
-        return _outer(block[rows - low], (slice(None), *inner))
 
 
 def _values(folder: Path, file: str, name: str, failed: Failed, rows: Any = ...) -> np.ndarray:
-    """Values of an array of a shard."""
     try:
         with _reader.reading(folder / "shards" / file) as content:
-            return _reader.native(_reader.stored(content, name), rows)
+            return _reader.native(content[name], rows)
     except InvalidInput as error:
         failed(file, error)
         raise
-
-
-def _outer(array: np.ndarray, key: tuple[Any, ...]) -> np.ndarray:
-    """Index each axis by itself; numbers take their axis away."""
-    for axis, one in reversed(list(enumerate(key))):
-        array = array[(slice(None),) * axis + (one,)]
-    return array
 
 
 def dataset(folder: Path, chosen: Chosen, wanted: Sequence[str] | None, failed: Failed) -> xr.Dataset:
@@ -123,7 +111,6 @@ def _shared(pieces: Sequence[Piece], wanted: Sequence[str] | None) -> dict[str, 
 
 
 def _form(variable: Variable | None) -> Any:
-    """What must be equal in all shards."""
     if variable is None:
         return None
     inner = variable.shape[1:] if "run" in variable.dims else variable.shape

@@ -6,21 +6,16 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.files import write_bytes
-from stepwell._util.text import shown
 
 from ._store import Store
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 FORMATS = ("netcdf", "zarr", "parquet", "csv")
-_NEEDS = {"zarr": "zarr", "parquet": "pyarrow"}
-"""Libraries that are not installed with Stepwell, by format."""
+_NEEDS = {"zarr": "zarr", "parquet": "pyarrow"}  # libraries that are not installed with Stepwell, by format
 
 
 @checked
@@ -55,22 +50,22 @@ def export(
     cd6e21662476881fdcccb0f5ae13ea4f,merged,1,0.4
     <BLANKLINE>
     """
-    path = Path(path)
-    if format not in FORMATS:
-        raise InvalidInput(f"format is {shown(format)}; it must be one of {', '.join(FORMATS)}")
-    if format in _NEEDS:
-        try:
-            __import__(_NEEDS[format])
-        except ImportError:
-            raise InvalidInput(
-                f"the format {format} needs {_NEEDS[format]}, which is not installed; "
-                "run pip install 'stepwell[export]'"
-            ) from None
-    buffer = io.BytesIO()
+    path, buffer = Path(path), io.BytesIO()
+    checks.one_of("format", format, FORMATS)
+    try:
+        __import__(_NEEDS.get(format, "io"))
+    except ImportError:
+        raise InvalidInput(
+            f"the format {format} needs {_NEEDS[format]}, which is not installed; run pip install 'stepwell[export]'"
+        ) from None
     if format in ("parquet", "csv"):
         if variables is not None:
             raise InvalidInput(f"{format} holds no recorded arrays; leave variables out, or take netcdf or zarr")
-        table = _table(store, where)
+        import pandas as pd
+
+        listing = store.listing(where)
+        columns = {name: column.labels() for name, column in listing.columns.items()}
+        table = pd.DataFrame(columns, index=pd.Index(listing.names, name="name", dtype=object))
         if format == "csv":
             return write_bytes(path, table.to_csv().encode())
         table.to_parquet(buffer, engine="pyarrow")
@@ -88,12 +83,3 @@ def export(
         data.to_zarr(Path(folder, "zarr"), zarr_format=2, consolidated=True)  # version 3 has no fixed-length strings
         shutil.move(Path(folder, "zarr"), path)
     return path
-
-
-def _table(store: Store, where: Sequence[str]) -> "pd.DataFrame":
-    """Fields and scalars, as numbers and strings."""
-    import pandas as pd
-
-    listing = store.listing(where)
-    columns = {name: column.labels() for name, column in listing.columns.items()}
-    return pd.DataFrame(columns, index=pd.Index(listing.names, name="name", dtype=object))

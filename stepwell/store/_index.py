@@ -20,37 +20,33 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from stepwell._util.errors import InvalidInput
+from stepwell._util.files import why
 from stepwell._util.run_names import DIGEST, value_text
+from stepwell._util.text import shortened
 
-from ._shard import FORMAT, file_name
+from ._shard import FORMAT
 from ._values import Column, Value
 
 if TYPE_CHECKING:
     from ._reader import Summary
 
 Result = TypeVar("Result")
-Entry = tuple[str, os.stat_result, Any, str]
-"""A file, its size and time, its summary or None, and what is wrong with it."""
-
+Entry = tuple[str, os.stat_result, Any, str]  # a file, its size and time, its summary or None, and what is wrong
 NAME = "index.sqlite"
-EARLIER = "of an earlier version of Stepwell"
-"""Said of files that were written by one."""
-SHARD = re.compile(r"([0-9a-f]{2})/\1[0-9a-f]{30}\.nc")
-"""Names of shards, below the folder of shards."""
+EARLIER = "of an earlier version of Stepwell"  # said of files that were written by one
+SHARD = re.compile(r"([0-9a-f]{2})/\1[0-9a-f]{30}\.nc")  # names of shards, below the folder of shards
 _SCHEMA = (
-    f"CREATE TABLE shards (/* format {FORMAT} */ file TEXT PRIMARY KEY, size INTEGER, stamp TEXT, about TEXT, "
-    "names BLOB, problem TEXT, crc INTEGER)",
-    "CREATE TABLE columns (name TEXT, file TEXT, dtype TEXT, categories TEXT, data BLOB, crc INTEGER, "
+    "PRAGMA synchronous = OFF",  # what a power cut spoils has a wrong checksum, and is made anew
+    "PRAGMA page_size = 32768",  # blobs are of this order
+    "CREATE TABLE IF NOT EXISTS shards (file TEXT PRIMARY KEY, size INTEGER, stamp TEXT, about TEXT, names BLOB, "
+    "problem TEXT, crc INTEGER)",
+    "CREATE TABLE IF NOT EXISTS columns (name TEXT, file TEXT, dtype TEXT, categories TEXT, data BLOB, crc INTEGER, "
     "PRIMARY KEY (name, file))",
+    "CREATE INDEX IF NOT EXISTS columns_of ON columns (file)",
 )
-_PAGE = 32768
-"""Bytes of a page: blobs are of this order."""
-_BUSY = 10.0
-"""Seconds to wait for another process that writes."""
-_BATCH = 16
-"""Shards that are read before they are written to the index."""
-_DTYPES = {"b": "|b1", "i": "<i8", "f": "<f8", "c": "<i4"}
-"""Types of values in blobs; "c" are codes of categories."""
+_BUSY = 10.0  # seconds to wait for another process that writes
+_BATCH = 16  # shards that are read before they are written to the index
+_DTYPES = {"b": "|b1", "i": "<i8", "f": "<f8", "c": "<i4"}  # types of values in blobs; "c" are codes of categories
 _NOT_DAMAGED = frozenset(
     getattr(sqlite3, f"SQLITE_{reason}") for reason in "BUSY LOCKED PERM READONLY IOERR CANTOPEN FULL NOLFS".split()
 )
@@ -61,16 +57,17 @@ class Damaged(Exception):
     """The index does not hold what it should."""
 
 
+_FAILED = (sqlite3.Error, Damaged, UnicodeDecodeError)  # messages of SQLite quote what is damaged
+
+
 class Row(NamedTuple):
     """A shard in the index."""
 
     file: str
     names: np.ndarray
     common: dict[str, Value]
-    columns: dict[str, str]
-    """Whether each of its columns is a "field" or a "scalar"."""
-    variables: dict[str, Any]
-    """The layout of what was recorded: the fields of a `Variable` by name."""
+    columns: dict[str, str]  # whether each of its columns is a "field" or a "scalar"
+    variables: dict[str, Any]  # the layout of what was recorded: the fields of a `Variable` by name
 
     @property
     def runs(self) -> int:
@@ -81,8 +78,7 @@ class Index:
     """The index of the store in `folder`; `read` gives the summary of a shard file, or raises `InvalidInput`."""
 
     def __init__(self, folder: Path, read: "Callable[[Path], Summary]"):
-        self.folder = folder
-        self.path = folder / NAME
+        self.folder, self.path = folder, folder / NAME
         self._read = read
         self._memory: sqlite3.Connection | None = None
 
@@ -100,24 +96,20 @@ class Index:
             self._update(connection)
             return question(connection)
 
-        for _ in range(2 if self._is_usable() else 0):
+        for _ in range(2 if self.folder.is_dir() else 0):
             try:
                 return self._on_disk(updated)
-            except (sqlite3.Error, Damaged, UnicodeDecodeError) as error:  # messages of SQLite quote what is damaged
+            except _FAILED as error:
                 if getattr(error, "sqlite_errorcode", 0) & 0xFF in _NOT_DAMAGED:
                     break
                 self.discard()
         try:
             self._memory = self._memory or self.copy()
             return updated(self._memory)
-        except (sqlite3.Error, Damaged, UnicodeDecodeError):
+        except _FAILED:
             self._close()
-            self._memory = _empty()
+            self._memory = _connected(":memory:")
             return updated(self._memory)
-
-    def _is_usable(self) -> bool:
-        """Whether there may be a file; a link may lead out of the store."""
-        return self.folder.is_dir() and not self.path.is_symlink()
 
     def note(self, file: str, made: "Summary | None", problem: str = "") -> None:
         """Enter a shard that was written, or that was found damaged, so that its runs count as missing.
@@ -128,8 +120,7 @@ class Index:
             entry = file, os.lstat(self.folder / "shards" / file), made, problem
             if self._memory is not None:
                 _insert(self._memory, [entry])
-            if self._is_usable():
-                self._on_disk(lambda connection: _insert(connection, [entry]))
+            self._on_disk(lambda connection: _insert(connection, [entry]))
 
     def discard(self) -> None:
         """Remove the index; the next question makes it anew."""
@@ -138,74 +129,66 @@ class Index:
                 os.unlink(f"{self.path}{ending}")
 
     def files(self) -> Iterator[tuple[str, os.stat_result]]:
-        """The files that may be shards, by their names below the folder of shards. Links are not followed."""
+        """The files that may be shards, by their names below the folder of shards."""
         for folder in _entries(self.folder / "shards"):
             for entry in _entries(folder.path):
                 file = f"{folder.name}/{entry.name}"
                 if SHARD.fullmatch(file) and entry.is_file(follow_symlinks=False):
-                    with contextlib.suppress(OSError):
+                    with _readable(entry.path):
                         yield file, entry.stat(follow_symlinks=False)
 
     def _on_disk(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        with contextlib.closing(sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None)) as connection:
-            # What a power cut spoils has a wrong checksum, and is made anew.
-            connection.execute("PRAGMA synchronous = OFF")
-            if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                connection.execute(f"PRAGMA page_size = {_PAGE}")
-                with _transaction(connection):
-                    if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                        _create(connection)
-            _check_schema(connection)
+        with contextlib.closing(_connected(self.path)) as connection:
             return work(connection)
 
     def copy(self) -> sqlite3.Connection:
         """The index of the file in memory, empty if it cannot be read; the file is not touched."""
-        made = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        made = _connected(":memory:")
         try:
             made.deserialize(self.path.read_bytes())
-            _check_schema(made)
+            made.execute("SELECT * FROM shards LIMIT 1")
             return made
-        except (OSError, sqlite3.Error, Damaged, UnicodeDecodeError, MemoryError):  # the last: it is empty
+        except (OSError, *_FAILED, MemoryError):  # the last: it is empty
             made.close()
-            return _empty()
+            return _connected(":memory:")
 
     def _update(self, connection: sqlite3.Connection) -> None:
-        """Enter files that are not in the index, and drop entries whose file is gone."""
         there = dict(self.files())
-        known = {file: rest for file, *rest in connection.execute("SELECT file, size, stamp FROM shards")}
+        known = {file: rest for file, *rest in connection.execute("SELECT file, size, stamp, problem FROM shards")}
         if gone := [file for file in known if file not in there]:
             with _transaction(connection):
                 for file in gone:
                     _delete(connection, file)
-        fresh = [file for file, facts in there.items() if known.get(file) != [facts.st_size, _stamp(facts)]]
+        # What could not be read is tried again: permissions and disks are mended without a new time of change.
+        fresh = [file for file, facts in there.items() if known.get(file) != [facts.st_size, _stamp(facts), ""]]
         for start in range(0, len(fresh), _BATCH):
-            entries = map(self._entry, fresh[start : start + _BATCH])
+            entries = [self._entry(file, there[file]) for file in fresh[start : start + _BATCH]]
             _insert(connection, [entry for entry in entries if entry is not None])
 
-    def _entry(self, file: str) -> Entry | None:
+    def _entry(self, file: str, facts: os.stat_result) -> Entry | None:
         path = self.folder / "shards" / file
         try:
-            facts = os.lstat(path)
-        except OSError:
-            return None
-        try:
-            made = self._read(path)
-            if file_name(made.names) != file:
-                raise InvalidInput(f"{file} has the runs of {file_name(made.names)}; it was renamed")
-            return file, facts, made, ""
+            return file, facts, self._read(path), ""
         except InvalidInput as error:
-            return file, facts, None, str(error)
+            return (file, facts, None, str(error)) if os.path.lexists(path) else None  # removed meanwhile
 
 
 def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
-    """What is in a folder that is no link."""
+    """What is in a folder, if it is one."""
+    with _readable(folder), os.scandir(folder) as entries:
+        return sorted(entries, key=lambda entry: entry.name)
+    return []
+
+
+@contextlib.contextmanager
+def _readable(path: str | Path) -> Iterator[None]:
+    """What is gone, or is no folder, is passed over; what cannot be read is an error: its runs would be left out."""
     try:
-        if os.path.islink(folder):
-            return []
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError:
-        return []
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        raise InvalidInput(f"cannot read {shortened(path)} of the store ({why(error)}); make it readable") from None
 
 
 def rows(connection: sqlite3.Connection, *, strict: bool = True) -> list[Row]:
@@ -220,9 +203,14 @@ def rows(connection: sqlite3.Connection, *, strict: bool = True) -> list[Row]:
     return made
 
 
+def names_in(shards: list[Row]) -> np.ndarray:
+    """The names of all runs of some shards, (run, 16) bytes."""
+    return np.concatenate([np.zeros((0, DIGEST), np.uint8), *(shard.names for shard in shards)])
+
+
 def problems(connection: sqlite3.Connection) -> dict[str, str]:
     """What is wrong with files that cannot be used."""
-    return {file: problem for file, *_, problem in _read(connection, "shards ORDER BY file") if problem}
+    return {file: problem for file, *_, problem in _read(connection, "shards WHERE problem != '' ORDER BY file")}
 
 
 def columns(connection: sqlite3.Connection, name: str) -> dict[str, Column]:
@@ -244,14 +232,13 @@ def _read(connection: sqlite3.Connection, which: str, *values: str) -> Iterator[
 
 
 def _crc(entry: Iterable[Any]) -> int:
-    crc = 0
+    crc = zlib.crc32(FORMAT.encode())
     for value in entry:
         crc = zlib.crc32(value if isinstance(value, bytes) else repr(value).encode(), crc)
     return crc
 
 
 def _insert(connection: sqlite3.Connection, entries: list[Entry]) -> None:
-    """Enter shards, in place of older entries of the same files."""
     with _transaction(connection):
         for file, facts, made, problem in entries:
             _delete(connection, file)
@@ -282,32 +269,19 @@ def _delete(connection: sqlite3.Connection, file: str) -> None:
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """One writer at a time; all or nothing."""
     connection.execute("BEGIN IMMEDIATE")
-    try:
+    with connection:
         yield
+
+
+def _connected(place: str | Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(place, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+    try:
+        for statement in _SCHEMA:
+            connection.execute(statement)
     except BaseException:
-        with contextlib.suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
+        connection.close()
         raise
-    connection.execute("COMMIT")
-
-
-def _create(connection: sqlite3.Connection) -> None:
-    for statement in (*_SCHEMA, "CREATE INDEX columns_of ON columns (file)"):
-        connection.execute(statement)
-
-
-def _empty() -> sqlite3.Connection:
-    """An index in memory."""
-    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    _create(connection)
     return connection
-
-
-def _check_schema(connection: sqlite3.Connection) -> None:
-    """The tables are ours, and nothing else is there that would be run."""
-    asked = "SELECT sql FROM sqlite_master WHERE type != 'index' ORDER BY name DESC"
-    if tuple(sql for (sql,) in connection.execute(asked)) != _SCHEMA:
-        raise Damaged("other tables")
 
 
 def _stamp(facts: os.stat_result) -> str:

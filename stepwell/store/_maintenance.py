@@ -15,8 +15,7 @@ from stepwell._util.text import shortened
 
 from . import _index, _reader
 from ._query import Chosen
-from ._shard import file_name
-from ._store import Store
+from ._store import Store, verified
 
 
 class Problem(NamedTuple):
@@ -34,44 +33,33 @@ class Merged(NamedTuple):
     problems: list[Problem]
 
 
-def verify(folder: Path, index: _index.Index) -> list[Problem]:
+def verify(store: Store) -> list[Problem]:
     """All that is wrong with the files of a store; nothing is changed."""
-    problems = list(_foreign(folder))
+    problems, index = list(_foreign(store.path)), store._index
     for file, _ in index.files():
-        path = folder / "shards" / file
         try:
-            names = _reader.summary(path, again=True).names
-            if file_name(names) != file:
-                raise InvalidInput(f"it has the runs of {file_name(names)}: it was renamed")
+            verified(store.shards_path / file)
         except InvalidInput as error:
-            problems.append(Problem(path, str(error)))
+            problems.append(Problem(store.shards_path / file, str(error)))
     with contextlib.closing(index.copy()) as connection:
         try:
             for name in {name for row in _index.rows(connection, strict=False) for name in row.columns}:
                 _index.columns(connection, name)
         except (sqlite3.Error, _index.Damaged, UnicodeDecodeError):
-            problems.append(Problem(index.path, "it is damaged; it is made anew with the next question"))
+            problems.append(Problem(index.path, "it is damaged; it is rebuilt with the next question"))
     return sorted(problems)
 
 
 def _foreign(folder: Path) -> Iterator[Problem]:
-    """Files and links that do not belong where they are."""
-    shards, index = folder / "shards", folder / _index.NAME
-    inside = [] if shards.is_symlink() else shards.rglob("*")
-    for path in (shards, index, *inside):
-        inner = path.relative_to(shards).as_posix() if path != index else ""
-        if path.is_symlink():
-            yield Problem(path, "it is a link, which may lead out of the store, and is not used")
-        elif path not in (shards, index) and not (
-            (path.is_dir() and len(inner) == 2)
-            or (path.is_file() and (_index.SHARD.fullmatch(inner) or files.is_temporary(path.name)))
-        ):
+    """What does not belong where it is; links are not used."""
+    for path in (folder / "shards").rglob("*"):
+        inner = path.relative_to(folder / "shards").as_posix()
+        own = len(inner) == 2 if path.is_dir() else _index.SHARD.fullmatch(inner) or files.is_temporary(path.name)
+        if path.is_symlink() or not own:
             yield Problem(path, "it is not a file of the store")
 
 
-def remove(
-    store: Store, index: _index.Index, where: Sequence[str], names: np.ndarray | None, *, spared: str = ""
-) -> int:
+def remove(store: Store, where: Sequence[str], names: np.ndarray | None, *, spared: str = "") -> int:
     """Remove runs, but for those in the file `spared`.
 
     What stays of a shard is written before the shard is removed: a killed process loses nothing.
@@ -80,7 +68,7 @@ def remove(
     def ask(connection: sqlite3.Connection) -> Any:
         return Chosen(connection, where, names).names(), _index.rows(connection)
 
-    leaving, shards = index.ask(ask)
+    leaving, shards = store._index.ask(ask)
     for shard in shards:
         going = is_among(shard.names, leaving)
         if going.any() and shard.file != spared:
@@ -88,15 +76,15 @@ def remove(
             if not going.all():
                 store.add(_reader.load(path).take(np.flatnonzero(~going)))
             _unlink(path)
-    index.ask(lambda connection: None)
+    store._index.ask(lambda connection: None)
     return len(leaving)
 
 
-def collect_garbage(store: Store, index: _index.Index, *, damaged: bool) -> list[Path]:
+def collect_garbage(store: Store, *, damaged: bool) -> list[Path]:
     """Remove what is of no use; the files that were removed."""
     removed = files.sweep(store.path)
-    shards = index.ask(_index.rows)
-    useful = first_of_each(np.concatenate([shard.names for shard in shards])) if shards else np.zeros(0, bool)
+    shards = store._index.ask(_index.rows)
+    useful = first_of_each(_index.names_in(shards))
     end = 0
     for shard in shards:
         start, end = end, end + shard.runs
@@ -104,13 +92,11 @@ def collect_garbage(store: Store, index: _index.Index, *, damaged: bool) -> list
             removed.append(_unlink(store.shards_path / shard.file))
     if damaged:
         removed += [_unlink(path) for path in store.damaged()]
-    if store.shards_path.is_dir() and not store.shards_path.is_symlink():
-        for folder in sorted(store.shards_path.iterdir()):
-            if folder.is_dir() and not folder.is_symlink():
-                removed += files.sweep(folder)
-                with contextlib.suppress(OSError):
-                    folder.rmdir()  # if it is empty
-    index.ask(lambda connection: connection.execute("VACUUM"))
+    for folder in sorted(store.shards_path.glob("*/")):
+        removed += files.sweep(folder)
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # if it is empty
+    store._index.ask(lambda connection: connection.execute("VACUUM"))
     return removed
 
 
@@ -123,7 +109,7 @@ def _held_by_others(store: Store, shard: _index.Row, shards: list[_index.Row]) -
         among = is_among(shard.names, other.names)
         if among.any():
             with contextlib.suppress(InvalidInput):
-                _reader.summary(store.shards_path / other.file, again=True)
+                verified(store.shards_path / other.file)
                 held |= among
     return bool(held.all())
 
@@ -141,19 +127,14 @@ def merge(store: Store, other: Store) -> Merged:
     if not other.path.is_dir():
         raise InvalidInput(f"there is no store {shortened(other.path)}; check the name")
     copied, runs, problems = 0, 0, []
-    index = _index.Index(other.path, _reader.summary)
-    for file, _ in index.files():
+    for file, _ in other._index.files():
         path = other.shards_path / file
         try:
-            content = path.read_bytes()
-            made = _reader.summary(path, content=content)
-            if file_name(made.names) != file:
-                raise InvalidInput(f"{shortened(path)} was renamed; it has the runs of {file_name(made.names)}")
+            made, content = verified(path), path.read_bytes()
         except (InvalidInput, OSError) as error:
             problems.append(Problem(path, str(error)))
             continue
-        missing = int((~store.known(made.names)).sum())
-        if missing:
+        if missing := int((~store.known(made.names)).sum()):
             store._write(file, content, made)
             copied, runs = copied + 1, runs + missing
     return Merged(copied, runs, problems)

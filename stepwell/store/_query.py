@@ -1,6 +1,5 @@
 """Runs chosen from the index by filters such as `model.kind=separate`, `rank=2`, `final_loss<0.3`."""
 
-import difflib
 import json
 import math
 import operator
@@ -14,7 +13,7 @@ import numpy as np
 from stepwell._util.checks import LARGEST_WHOLE
 from stepwell._util.errors import InvalidInput
 from stepwell._util.run_names import DIGEST, first_of_each, hexadecimal, is_among, value_text
-from stepwell._util.text import shown
+from stepwell._util.text import nearest_of, shown
 
 from . import _index
 from ._values import Column, Value
@@ -23,22 +22,19 @@ _FORM = re.compile(
     r"\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)?)\s*(<=|>=|!=|==|=|<|>|~)\s*(.*?)\s*", re.DOTALL
 )
 _ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_NUMBER = int | float
 _WORDS = {"true": True, "false": False, "none": None, "null": None}
 _LONGEST = 2000
-_EXACT = 2**53
-"""Integers beyond it are not all floats."""
+_EXACT = 2**53  # integers beyond it are not all floats
 
 
 class Condition(NamedTuple):
     """One comparison of a field or scalar; `mask` says for which runs it holds."""
 
     name: str
-    sign: str
-    """One of = != < <= > >= ~."""
-    text: str
-    """What it is compared with, as it was written."""
-    operand: Any
-    """The same as a value; a pattern for ~."""
+    sign: str  # one of = != < <= > >= ~
+    text: str  # what it is compared with, as it was written
+    operand: Any  # the same as a value; a pattern for ~
 
     def mask(self, column: Column) -> np.ndarray:
         """Where the condition holds."""
@@ -46,15 +42,12 @@ class Condition(NamedTuple):
             column = column.as_categories()
         if column.categories is not None:
             return np.array([self.holds(one) for one in column.categories], bool)[column.values]
-        number = _is_number(self.operand)
         if self.sign in _ORDER:
             return _ORDER[self.sign](column.values, self.operand)
-        if column.values.dtype.kind == "b":
-            same = column.values == self.operand if isinstance(self.operand, bool) else np.zeros(len(column), bool)
-        elif number and math.isnan(self.operand):
-            same = np.isnan(column.values)
+        if (column.values.dtype.kind == "b") != isinstance(self.operand, bool) or not isinstance(self.operand, _NUMBER):
+            same = np.zeros(len(column), bool)
         else:
-            same = column.values == self.operand if number else np.zeros(len(column), bool)
+            same = np.isnan(column.values) if math.isnan(self.operand) else column.values == self.operand
         return same if self.sign == "=" else ~same
 
     def holds(self, value: Value) -> bool:
@@ -97,8 +90,8 @@ def full_column(name: str, known: Iterable[str]) -> str:
     if meant:
         raise InvalidInput(f"several fields are called {name}; write {' or '.join(meant)}")
     short = [column.removesuffix(".kind").rpartition(".")[2] for column in names]
-    near = difflib.get_close_matches(name, [*short, *names], n=1, cutoff=0.5)
-    rest = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+    near = nearest_of(name, [*short, *names])
+    rest = f"did you mean {near}?" if near else f"there are {', '.join(names)}"
     raise InvalidInput(f"no run has a field or scalar {shown(name)}; {rest}")
 
 
@@ -158,7 +151,7 @@ class Chosen:
         self.kinds = {name: kinds[name] for name in sorted(kinds, key=lambda name: (kinds[name], name))}
         conditions = [parsed_condition(text) for text in where]
         conditions = [one._replace(name=self.full_name(one.name)) for one in conditions]
-        every = np.concatenate([shard.names for shard in shards]) if shards else np.zeros((0, DIGEST), np.uint8)
+        every = _index.names_in(shards)
         mask = first_of_each(every)
         if names is not None:
             mask &= is_among(every, names)
@@ -168,8 +161,12 @@ class Chosen:
             start, end = end, end + shard.runs
             rows = np.flatnonzero(mask[start:end])
             for condition in conditions:
-                if len(rows):
-                    rows = rows[self._holds(condition, shard, rows)]
+                if not len(rows):
+                    break
+                if condition.name == "name":
+                    rows = rows[_named(condition, shard.names[rows])]
+                else:
+                    rows = rows[condition.mask(self._part(condition.name, shard)[rows])]
             if len(rows):
                 self.pieces.append(Piece(shard, rows))
 
@@ -179,11 +176,6 @@ class Chosen:
 
     def __len__(self) -> int:
         return sum(len(piece.rows) for piece in self.pieces)
-
-    def _holds(self, condition: Condition, shard: _index.Row, rows: np.ndarray) -> np.ndarray:
-        if condition.name == "name":
-            return _named(condition, shard.names[rows])
-        return condition.mask(self._part(condition.name, shard)[rows])
 
     def _part(self, name: str, shard: _index.Row) -> Column:
         """A column of a shard; None where its runs have none."""
@@ -195,10 +187,6 @@ class Chosen:
         if column is None:
             raise _index.Damaged(name)
         return column
-
-    def held(self, shard: _index.Row) -> set[str]:
-        """The fields and scalars that the runs of a shard have."""
-        return {*shard.common, *shard.columns}
 
     def names(self) -> np.ndarray:
         """The names of the runs, (run, 16) bytes."""
@@ -214,20 +202,14 @@ class Chosen:
         if sort is None:
             return np.arange(len(self))
         column = self.column(sort.removeprefix("-"))
-        values = column.values
-        last = np.zeros(len(column), bool)
         if (categories := column.categories) is not None:
             ranked = sorted(range(len(categories)), key=lambda code: _rank(categories[code]))
-            place = np.empty(len(ranked), np.int64)
-            place[ranked] = np.arange(len(ranked))
-            values = place[column.values]
+            values = np.argsort(ranked)[column.values]
             last = np.array([one is None for one in categories], bool)[column.values]
-        elif values.dtype.kind == "f":
-            last = np.isnan(values)
         else:
-            values = values.astype(np.int64)
-        keys = -values if sort.startswith("-") else values
-        return np.lexsort((keys, last))
+            values = column.values if column.values.dtype.kind == "f" else column.values.astype(np.int64)
+            last = np.isnan(values)
+        return np.lexsort((-values if sort.startswith("-") else values, last))
 
 
 def _rank(value: Any) -> tuple[int, Any]:
@@ -242,7 +224,9 @@ def _named(condition: Condition, names: np.ndarray) -> np.ndarray:
     if condition.sign == "~":
         return np.array([condition.operand.search(text) is not None for text in hexadecimal(names)], bool)
     if condition.sign not in ("=", "!=") or re.fullmatch("[0-9a-fA-F]{1,32}", condition.text) is None:
-        raise InvalidInput(f"name{condition.sign}{condition.text} is not a filter; give the digits a name begins with")
+        raise InvalidInput(
+            f"the name of a run is given as {shown(condition.text)}; give the hexadecimal digits that it begins with"
+        )
     digits = condition.text.lower()
     whole = np.frombuffer(bytes.fromhex(digits[: len(digits) // 2 * 2]), np.uint8)
     same = (names[:, : len(whole)] == whole).all(axis=1)
@@ -266,17 +250,12 @@ def _joined(parts: list[Column]) -> Column:
     ):
         values = [np.full(len(part), np.nan) if part.categories is not None else part.values for part in parts]
         return Column(np.concatenate(values))
-    codes: dict[str, int] = {}
-    categories: list[Value] = []
-    made = []
-    for part in map(Column.as_categories, parts):
-        table = []
-        for value in part.categories or ():
-            code = codes.setdefault(value_text(value), len(codes))
-            categories += [value] if code == len(categories) else []
-            table.append(code)
-        made.append(np.array(table, np.int32)[part.values])
-    return Column(np.concatenate(made), tuple(categories))
+    coded = [part.as_categories() for part in parts]
+    categories = {value_text(value): value for part in coded for value in part.categories or ()}
+    codes = {text: code for code, text in enumerate(categories)}
+    tables = [np.array([codes[value_text(value)] for value in part.categories or ()], np.int32) for part in coded]
+    values = [table[part.values] for table, part in zip(tables, coded, strict=True)]
+    return Column(np.concatenate(values), tuple(categories.values()))
 
 
 def _is_exact(part: Column) -> bool:

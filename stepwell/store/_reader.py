@@ -1,15 +1,12 @@
 """Shards read from their files.
 
-The checksum comes first: HDF5, which can crash on damaged files, never sees one that was altered by accident. The names
-of runs are computed again from their configurations, and arrays that are stored in other files are refused.
+The checksum comes first: HDF5, which can crash on damaged files, never sees one that was altered by accident.
 """
 
 import contextlib
 import hashlib
-import io
 import json
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,7 +18,6 @@ from stepwell._util import netcdf
 from stepwell._util.errors import InvalidInput
 from stepwell._util.files import why
 from stepwell._util.memory import require_memory
-from stepwell._util.run_names import digests
 from stepwell._util.text import shortened
 
 from ._index import EARLIER
@@ -77,23 +73,18 @@ def layout(data: "xr.Dataset") -> dict[str, Variable]:
 
 
 @contextlib.contextmanager
-def reading(path: Path, *, again: bool = False, content: bytes | None = None) -> Iterator[Any]:
+def reading(path: Path, *, again: bool = False) -> Iterator[Any]:
     """The HDF5 file, after its checksum, which is computed once for each file and process, or `again`.
 
-    With `content` the file is not opened: these are its bytes. Whatever goes wrong while it is read is raised as
-    `InvalidInput`.
+    Whatever goes wrong while it is read is raised as `InvalidInput`.
     """
     try:
-        if content is None and not stat.S_ISREG(os.lstat(path).st_mode):
-            raise InvalidInput(f"{shortened(path)} is not a file")
-        with open(path, "rb") if content is None else io.BytesIO(content) as file:
-            key = None
-            if content is None:
-                facts = os.fstat(file.fileno())
-                key = facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+        with open(path, "rb") as file:
+            facts = os.fstat(file.fileno())
+            key = facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
             if again or key not in _verified:
                 netcdf.verify(file, shortened(path))
-                _verified.update(() if key is None else (key,))
+                _verified.add(key)
             with h5py.File(file, "r") as opened:
                 yield opened
     except (InvalidInput, MemoryError):
@@ -105,9 +96,9 @@ def reading(path: Path, *, again: bool = False, content: bytes | None = None) ->
         raise InvalidInput(f"{shortened(path)} is not a shard of runs ({shortened(reason)})") from None
 
 
-def summary(path: Path, *, again: bool = False, content: bytes | None = None) -> Summary:
-    """The configurations and scalars of a shard, and the layout of its arrays; the arguments are those of `reading`."""
-    with reading(path, again=again, content=content) as file:
+def summary(path: Path, *, again: bool = False) -> Summary:
+    """The configurations and scalars of a shard, and the layout of its arrays."""
+    with reading(path, again=again) as file:
         try:
             return _summary(file)
         except InvalidInput as error:
@@ -120,21 +111,17 @@ def _summary(file: Any) -> Summary:
         raise InvalidInput(f"its format {version} is {EARLIER}, which described runs otherwise; this one has {FORMAT}")
     if version != FORMAT:
         raise InvalidInput(f"its attribute stepwell_shard is not {FORMAT}")
-    common, names = json.loads(file.attrs["configuration"]), stored(file, "digest")[...]
+    common, names = json.loads(file.attrs["configuration"]), file["digest"][...]
     columns: dict[str, dict[str, Column]] = {"field": {}, "scalar": {}}
     variables: dict[str, Variable] = {}
-    for name in file:
-        array = stored(file, name)
+    for name, array in file.items():
         prefix, _, rest = name.partition("_")
         if prefix in columns:
-            columns[prefix][rest] = _column(array, len(names))
+            categories = json.loads(array.attrs["categories"]) if "categories" in array.attrs else None
+            columns[prefix][rest] = Column(native(array), None if categories is None else tuple(categories))
         elif AXES in array.attrs:
-            # The names of axes are an attribute of ours: HDF5 has them as references, and can crash on wrong ones.
             dtype = np.dtype(bool) if _is_boolean(array) else array.dtype.newbyteorder("=")
             variables[name] = Variable.of(array.attrs[AXES].split(), array, dtype, array.attrs)
-    texts = {name: column.texts() for name, column in columns["field"].items()}
-    if not np.array_equal(digests(common, texts, len(names)), names):
-        raise InvalidInput("the names of its runs are not those of their configurations")
     return Summary(names, common, columns["field"], columns["scalar"], variables)
 
 
@@ -145,25 +132,9 @@ def load(path: Path) -> Shard:
     made = summary(path)
     require_memory(2 * path.stat().st_size, what=f"the shard {shortened(path)}", instead="free some memory")
     with reading(path) as file:
-        arrays = {name: (one.dims, native(stored(file, name)), one.notes) for name, one in made.variables.items()}
+        arrays = {name: (one.dims, native(file[name]), one.notes) for name, one in made.variables.items()}
         attributes = {PROVENANCE: file.attrs[PROVENANCE]} if PROVENANCE in file.attrs else {}
         return Shard(made.common, made.fields, made.scalars, xr.Dataset(arrays, attrs=attributes))
-
-
-def stored(file: Any, name: str) -> Any:
-    """An array that is stored in the file itself."""
-    linked = isinstance(file.get(name, getlink=True), h5py.HardLink)
-    if not linked or not isinstance(file[name], h5py.Dataset) or file[name].is_virtual or file[name].external:
-        raise InvalidInput(f"{shortened(name)} is not an array of the file")
-    return file[name]
-
-
-def _column(array: Any, runs: int) -> Column:
-    categories = json.loads(array.attrs["categories"]) if "categories" in array.attrs else None
-    column = Column(native(array), None if categories is None else tuple(categories))
-    if len(column) != runs:
-        raise InvalidInput(f"a column has {len(column)} values, and there are {runs} runs")
-    return column
 
 
 def native(array: Any, key: Any = ...) -> np.ndarray:

@@ -18,21 +18,17 @@ from ._values import RESERVED, Column, Value, check_name, configuration_text, pl
 if TYPE_CHECKING:
     import xarray as xr
 
-FORMAT = "2"
-"""Version of the layout of files."""
-AXES = "stepwell_axes"
-"""Attribute of a recorded array: the names of its axes."""
+FORMAT = "2"  # version of the layout of files
+AXES = "stepwell_axes"  # attribute of a recorded array: the names of its axes
 PROVENANCE = "provenance"
 """Attribute of the recorded data that is stored: JSON of how it was made, where that is more than the configuration."""
-NOTES = ("units", "long_name")
-"""Attributes of recorded arrays that are stored."""
-_OWN = ("digest", "field_", "scalar_")
-"""How the names of variables begin that are not recorded data."""
+NOTES = ("units", "long_name")  # attributes of recorded arrays that are stored
+_OWN = ("digest", "field_", "scalar_")  # how the names of variables begin that are not recorded data
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class Shard:
-    """Some runs, with their configurations, their scalars and what they recorded.
+    """Runs of equal shape, with their configurations, their scalars and what they recorded.
 
     **Arguments:**
 
@@ -60,11 +56,7 @@ class Shard:
 
     @checked
     def __init__(
-        self,
-        common: dict[str, Any],
-        fields: dict[str, Any],
-        scalars: dict[str, Any] | None = None,
-        data: Any = None,
+        self, common: dict[str, Any], fields: dict[str, Any], scalars: dict[str, Any] | None = None, data: Any = None
     ):
         import xarray as xr
 
@@ -160,12 +152,10 @@ def file_name(names: np.ndarray) -> str:
 
 
 def notes_of(attributes: Any) -> dict[str, str]:
-    """The attributes of a recorded array that are stored."""
     return {key: attributes[key] for key in NOTES if key in attributes and isinstance(attributes[key], str)}
 
 
 def _check_variable(name: Any, dimensions: Any, dtype: np.dtype) -> None:
-    """Refuse a recorded array that a shard cannot hold."""
     for one in (name, *dimensions):
         if not isinstance(one, str) or not one.isascii() or not one.isidentifier() or len(one) > 64:
             raise InvalidInput(f"{shown(one)} cannot be the name of a recorded array or axis; take letters, digits, _")

@@ -9,7 +9,8 @@ import xarray as xr
 
 from stepwell._util.errors import InvalidInput
 from stepwell._util.run_names import DIGEST
-from stepwell.experiments import Experiment, experiment_and_seeds, name_of
+from stepwell._util.text import name_of
+from stepwell.experiments import Experiment
 
 from ._shard import Shard, file_name
 from ._store import Store
@@ -28,8 +29,15 @@ def save_run(store: Store, trajectory: xr.Dataset, *, fresh: bool = False) -> Pa
     - `fresh`: whether it takes the place of what the store has of these runs.
 
     **Returns:** the file.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> run = sw.Experiment(task={"dim": 2}, training={"until": 1.0}).run(progress=False)
+    >>> sw.store.save_run(sw.store.Store("runs"), run).suffix
+    '.nc'
     """
-    experiment, seeds = experiment_and_seeds(trajectory)
+    experiment, seeds = Experiment.of(trajectory), trajectory["run"].values.tolist()
     if trajectory.attrs["outcome"] not in _ENDED:
         raise InvalidInput(f"the run is {trajectory.attrs['outcome']}; a store keeps runs that came to their end")
     losses = trajectory["loss"].values
@@ -44,9 +52,8 @@ def save_run(store: Store, trajectory: xr.Dataset, *, fresh: bool = False) -> Pa
     recorded = trajectory.drop_vars("run").reset_coords()
     recorded.attrs = {"provenance": json.dumps(provenance)}
     canonical = experiment.canonical()
-    seed = canonical.pop("seed")
-    own = [seed] if seeds is None else seeds
-    shard = Shard(canonical, {"seed": np.array(own, np.int64)}, scalars, recorded)
+    del canonical["seed"]
+    shard = Shard(canonical, {"seed": np.array(seeds, np.int64)}, scalars, recorded)
     # A sweep may have kept the same run without what a trajectory remembers.
     return store.add(shard, replace=fresh or load_run(store, experiment, seeds) is None)
 
@@ -62,6 +69,12 @@ def load_run(store: Store, experiment: Experiment, seeds: Sequence[int] | None =
 
     **Returns:** the trajectory, as `save_run` got it; None if the store has no shard of just these runs, or it is
     damaged.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> sw.store.load_run(sw.store.Store("none"), sw.Experiment()) is None
+    True
     """
     from . import _reader
 

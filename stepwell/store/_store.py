@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +12,8 @@ import numpy as np
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.files import write_bytes
-from stepwell._util.run_names import DIGEST, check_names, hexadecimal, is_among, places_of
+from stepwell._util.run_names import check_names, hexadecimal, is_among, places_of
+from stepwell._util.store_path import OFF, VARIABLE, store_path
 from stepwell._util.text import shortened, shown
 
 from . import _index
@@ -28,10 +30,8 @@ if TYPE_CHECKING:
     from ._maintenance import Merged, Problem
     from ._reader import Summary
 
-VARIABLE = "STEPWELL_STORE"
-DEFAULT = "stepwell-runs"
-OFF = "off"
-"""The value of the variable with which `stepwell train` keeps its runs in its own files only."""
+
+_REASONS = 3  # damaged shards that a warning names, at the most
 
 
 class Listing(NamedTuple):
@@ -43,14 +43,14 @@ class Listing(NamedTuple):
 
 
 class Store:
-    """Runs that last: shards on disk, found by the names of their runs, or by filters.
+    """A folder of runs on disk, which are selected by their names or by filters.
 
     The folder is made by the first `add`. Several processes may use a store at once, and it may be moved.
 
     **Arguments:**
 
-    - `path`: the folder; by default what the environment variable `STEPWELL_STORE` says, or `stepwell-runs`. If it says
-      `off`, there is no default.
+    - `path`: the folder; by default what the environment variable `STEPWELL_STORE` says, or `stepwell-runs`. `"off"`
+      is no store, here and there, and refused; a folder of that name is `"./off"`.
 
     **Example:**
 
@@ -63,11 +63,12 @@ class Store:
 
     @checked
     def __init__(self, path: str | os.PathLike | None = None):
-        named = os.environ.get(VARIABLE) or DEFAULT
-        if path is None and named == OFF:
-            raise InvalidInput(f"the environment variable {VARIABLE} is {OFF}, so that there is no store; name one")
-        self.path = Path(named if path is None else path)
-        self._index = _index.Index(self.path, _summary)
+        folder = store_path(path)
+        if folder is None:
+            what = f"the environment variable {VARIABLE}" if path is None else "the store"
+            raise InvalidInput(f"{what} is {OFF}, so that there is no store; name a folder")
+        self.path = folder
+        self._index = _index.Index(self.path, verified)
 
     def __repr__(self) -> str:
         return f"Store({str(self.path)!r})"
@@ -78,72 +79,42 @@ class Store:
 
     @checked
     def add(self, shard: Shard, *, replace: bool = False) -> Path:
-        """Write a shard; when this returns it is on the disk. A shard of the same runs that is there is kept.
-
-        **Arguments:**
-
-        - `shard`: the runs.
-        - `replace`: whether it takes the place of what the store has of these runs, which is there until then.
-
-        **Returns:** the file.
-        """
+        """Write a shard to the disk, and return the file. If the store has a shard of the same runs, that one stays, or
+        with `replace` all that the store has of these runs is removed once the new one is there."""
         from ._reader import Summary
 
         path = self._write(shard.file_name, shard.to_bytes(), Summary.of(shard), replace=replace)
         if replace:
             from ._maintenance import remove
 
-            remove(self, self._index, (), shard.names, spared=shard.file_name)
+            remove(self, (), shard.names, spared=shard.file_name)
         return path
 
     def _write(self, file: str, content: bytes, made: "Summary", *, replace: bool = False) -> Path:
-        """Write the bytes of a shard whose summary is known; `add` for others."""
         path = self.shards_path / file
-        self._folder(path.parent)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise InvalidInput(f"{shortened(path.parent)} is not a folder; remove it, or use another store") from None
         try:
             write_bytes(path, content, replace=replace)
         except FileExistsError:
             with contextlib.suppress(InvalidInput):
-                if file_name(_summary(path).names) == file:
-                    return path
+                verified(path)
+                return path
             write_bytes(path, content)  # what is there is damaged
         self._index.note(file, made)
         return path
 
-    def _folder(self, folder: Path) -> None:
-        """Make the folder of a shard, inside the store and nowhere else."""
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError):
-            raise InvalidInput(f"{shortened(folder)} is not a folder; remove it, or use another store") from None
-        for one in (self.shards_path, folder):
-            if one.is_symlink():
-                raise InvalidInput(f"{shortened(one)} is a link, which may lead out of the store; put a folder there")
-
     @checked
     def known(self, names: np.ndarray) -> np.ndarray:
-        """Return which runs are in the store.
-
-        **Arguments:**
-
-        - `names`: (run, 16) bytes, as in `Shard.names`.
-
-        **Returns:** a boolean for each run.
-        """
+        """Return for each run whether it is in the store, by `names` as in `Shard.names`, (run, 16) bytes."""
         check_names(names)
-
-        def ask(connection: Any) -> np.ndarray:
-            every = [row.names for row in _index.rows(connection)]
-            return is_among(names, np.concatenate(every) if every else np.zeros((0, DIGEST), np.uint8))
-
-        return self._index.ask(ask)
+        return self._index.ask(lambda connection: is_among(names, _index.names_in(_index.rows(connection))))
 
     @checked
     def columns(self) -> dict[str, str]:
-        """Return the fields and scalars that any run has.
-
-        **Returns:** "field" or "scalar" by name.
-        """
+        """Return "field" or "scalar" by the name of each that any run has."""
         return self._index.ask(lambda connection: Chosen(connection).kinds)
 
     @checked
@@ -155,19 +126,12 @@ class Store:
         sort: str | None = None,
         limit: int | None = None,
     ) -> Listing:
-        """Return what `table` returns, without pandas, and with the number of runs that match.
-
-        **Arguments:**
-
-        - `where`, `columns`, `sort`, `limit`: as for `table`.
-
-        **Returns:** names, columns by name, and how many runs match.
-        """
+        """Return what `table` returns, without pandas: names, columns by name, and how many runs match."""
         if limit is not None and limit < 0:
             raise InvalidInput(f"limit is {limit}; it must be None or an integer from 0 on")
 
         def ask(connection: Any) -> Listing:
-            chosen = Chosen(connection, where)
+            chosen = self._chosen(connection, where)
             wanted = [*chosen.kinds] if columns is None else list(columns)
             order = chosen.order(sort)[:limit]
             made = {name: chosen.column(name)[order] for name in wanted}
@@ -184,7 +148,7 @@ class Store:
         sort: str | None = None,
         limit: int | None = None,
     ) -> "pd.DataFrame":
-        """Return fields and scalars of runs, a row for each.
+        """Return fields and scalars of runs, a row for each. A `RuntimeWarning` names damaged shards.
 
         **Arguments:**
 
@@ -204,18 +168,20 @@ class Store:
         index = pd.Index(listing.names, name="name", dtype=object)
         return pd.DataFrame({name: _series(column) for name, column in listing.columns.items()}, index=index)
 
+    def _chosen(self, connection: Any, where: Sequence[str], names: np.ndarray | None = None) -> Chosen:
+        """The runs that match. A warning names the shards that are damaged, whose runs are left out."""
+        problems = list(_index.problems(connection).values())
+        chosen = Chosen(connection, where, names)
+        if problems:
+            more = f"; and {len(problems) - _REASONS} more" if len(problems) > _REASONS else ""
+            reasons = "; ".join(problems[:_REASONS])
+            warnings.warn(f"runs of damaged shards are left out: {reasons}{more}", RuntimeWarning, stacklevel=2)
+        return chosen
+
     @checked
-    def lookup(self, names: np.ndarray, columns: Sequence[str] | None = None) -> tuple[np.ndarray, dict[str, Column]]:
-        """Return fields and scalars of given runs, in their order.
-
-        **Arguments:**
-
-        - `names`: (run, 16) bytes, as in `Shard.names`.
-        - `columns`: those wanted; by default all scalars that any of these runs has.
-
-        **Returns:** a boolean for each run, whether the store has it; and columns of those that it has.
-        """
-
+    def lookup(self, names: np.ndarray) -> tuple[np.ndarray, dict[str, Column]]:
+        """Return for each of the runs `names`, (run, 16) bytes as in `Shard.names`, whether the store has it, and all
+        scalars of those that it has, in their order."""
         check_names(names)
 
         def ask(connection: Any) -> tuple[np.ndarray, dict[str, Column]]:
@@ -223,22 +189,19 @@ class Store:
             there = chosen.names()
             known = is_among(names, there)
             place = places_of(names[known], there)
-            held = {name for piece in chosen.pieces for name in chosen.held(piece.shard)}
+            held = {name for piece in chosen.pieces for name in piece.shard.columns}
             own = [name for name, kind in chosen.kinds.items() if kind == "scalar" and name in held]
-            wanted = own if columns is None else columns
-            return known, {name: chosen.column(name)[place] for name in wanted}
+            return known, {name: chosen.column(name)[place] for name in own}
 
         return self._index.ask(ask)
 
     @checked
     def select(
-        self,
-        where: Sequence[str] = (),
-        *,
-        names: np.ndarray | None = None,
-        variables: Sequence[str] | None = None,
+        self, where: Sequence[str] = (), *, names: np.ndarray | None = None, variables: Sequence[str] | None = None
     ) -> "xr.Dataset":
         """Return what runs recorded, stacked along `run`; values are read when they are needed.
+
+        A `RuntimeWarning` names damaged shards, whose runs are left out.
 
         **Arguments:**
 
@@ -255,36 +218,31 @@ class Store:
         check_names(names)
 
         def ask(connection: Any) -> "xr.Dataset":
-            chosen = Chosen(connection, where, names)
+            chosen = self._chosen(connection, where, names)
             return dataset(self.path, chosen, variables, lambda file, error: self._index.note(file, None, str(error)))
 
         return self._index.ask(ask)
 
     @checked
     def describe(self, name: str) -> dict[str, Any]:
-        """Return all that the store says about one run.
+        """Return all that the store says about one run, by its name or the digits that no other begins with.
 
-        **Arguments:**
-
-        - `name`: its name, or the digits that it begins with, if no other begins with them.
-
-        **Returns:** `name`, `shard` (the file), `configuration`, `scalars`, and `recorded`, the sizes and types of
-        arrays.
+        It has `name`, `shard` (the file), `configuration`, `scalars`, and `recorded`, the sizes and types of arrays.
         """
 
         def ask(connection: Any) -> dict[str, Any]:
-            chosen = Chosen(connection, [f"name={name}"])
+            chosen = self._chosen(connection, [f"name={name}"])
             if len(chosen) != 1:
                 reason = "no run has such a name" if not len(chosen) else f"{len(chosen)} names begin so; add digits"
                 raise InvalidInput(f"{shown(name)} names no run: {reason}")
             ((shard, rows),) = chosen.pieces
-            columns = {one: (kind, chosen.column(one).value(0)) for one, kind in chosen.kinds.items()}
-            held = chosen.held(shard)
+            held = {*shard.common, *shard.columns}
+            columns = {one: (kind, chosen.column(one).value(0)) for one, kind in chosen.kinds.items() if one in held}
             return {
                 "name": hexadecimal(shard.names[rows])[0],
                 "shard": str(self.shards_path / shard.file),
                 **{
-                    title: {one: value for one, (of, value) in sorted(columns.items()) if of == kind and one in held}
+                    title: {one: value for one, (of, value) in sorted(columns.items()) if of == kind}
                     for title, kind in (("configuration", "field"), ("scalars", "scalar"))
                 },
                 "recorded": {
@@ -297,95 +255,71 @@ class Store:
 
     @checked
     def experiment(self, name: str) -> "Experiment":
-        """Return the experiment of one run, of which it can be built, run again and predicted.
+        """Return the experiment of one run, by its name as for `describe`, to be built, run again and predicted.
 
-        **Arguments:**
-
-        - `name`: its name, or the digits that it begins with, if no other begins with them.
-
-        **Returns:** the experiment. `InvalidInput` says which kind is missing, if it is one of a file that was not
-        loaded.
+        `InvalidInput` says which kind is missing, if it is one of a file that was not loaded.
         """
         from stepwell.experiments import Experiment
 
         return Experiment.from_canonical(self.describe(name)["configuration"])
 
     def shards(self) -> list[Path]:
-        """Return the files of all shards that can be used.
-
-        **Returns:** paths, in the order of their names.
-        """
+        """Return the files of all shards that can be used, in the order of their names."""
         return [self.shards_path / row.file for row in self._index.ask(_index.rows)]
 
     def damaged(self) -> dict[Path, str]:
-        """Return the shards that cannot be used.
-
-        **Returns:** what is wrong, by file.
-        """
+        """Return what is wrong with the shards that cannot be used, by file."""
         return {self.shards_path / file: text for file, text in self._index.ask(_index.problems).items()}
 
     def rebuild_index(self) -> None:
-        """Make the index anew from the shards."""
+        """Rebuild the index from the shards."""
         self._index.discard()
         self._index.ask(lambda connection: None)
 
     def verify(self) -> "list[Problem]":
-        """Read every file of the store and compare it with its checksum and its name; nothing is changed.
+        """Return what is wrong with the files of the store: damaged shards, foreign files and links, a damaged index.
 
-        **Returns:** what is wrong: damaged shards, foreign files, links, a damaged index.
+        Every file is read and compared with its checksum and its name; nothing is changed.
         """
         from ._maintenance import verify
 
-        return verify(self.path, self._index)
+        return verify(self)
 
     @checked
     def remove(self, where: Sequence[str] = (), *, names: np.ndarray | None = None) -> int:
-        """Remove runs. Shards of which others stay are written anew without them.
-
-        **Arguments:**
-
-        - `where`, `names`: which, as for `select`.
-
-        **Returns:** how many runs were removed.
-        """
+        """Remove runs, chosen as for `select`, and return how many. Shards of which others stay are written anew."""
         from ._maintenance import remove
 
         check_names(names)
-        return remove(self, self._index, where, names)
+        return remove(self, where, names)
 
     @checked
     def collect_garbage(self, *, damaged: bool = False) -> list[Path]:
-        """Remove what is of no use: files that killed processes left, and shards whose runs others hold too.
-
-        **Arguments:**
-
-        - `damaged`: whether shards that cannot be used are removed too.
-
-        **Returns:** the files that were removed.
-        """
+        """Remove what is of no use, and return the files that were removed: those that killed processes left, shards
+        whose runs others hold too, and, if `damaged`, shards that cannot be used."""
         from ._maintenance import collect_garbage
 
-        return collect_garbage(self, self._index, damaged=damaged)
+        return collect_garbage(self, damaged=damaged)
 
     @checked
     def merge(self, other: "str | os.PathLike | Store") -> "Merged":
-        """Copy the shards of another store that have runs which this one lacks.
+        """Copy the shards of another store, or its folder, that have runs which this one lacks.
 
-        **Arguments:**
-
-        - `other`: the other store, or its folder. It is only read.
-
-        **Returns:** how many shards and runs were copied, and the shards that cannot be used, with the reasons.
+        Returns how many shards and runs were copied, and the shards that cannot be used, with the reasons.
         """
         from ._maintenance import merge
 
         return merge(self, other if isinstance(other, Store) else Store(other))
 
 
-def _summary(path: Path) -> "Summary":
+def verified(path: Path) -> "Summary":
+    """The summary of a shard, whose checksum and name are verified."""
     from ._reader import summary  # HDF5 takes a while to import, and most questions need none
 
-    return summary(path)
+    made = summary(path, again=True)
+    if not path.as_posix().endswith(file_name(made.names)):
+        raise InvalidInput(f"{shortened(path)} has the runs of {file_name(made.names)}; it was renamed")
+    return made
 
 
 def _series(column: Column) -> Any:

@@ -22,8 +22,7 @@ from stepwell._util.text import shown
 
 Value = bool | int | float | str | None | list[bool | int | float | str]
 
-RESERVED = frozenset({"name", "run", "shard", "digest", "digest_byte"})
-"""Names that a store uses itself."""
+RESERVED = frozenset({"name", "run", "shard", "digest", "digest_byte"})  # names that a store uses itself
 _FIELD = re.compile(r"[a-z][a-z0-9_]{0,63}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?")
 
 
@@ -71,7 +70,7 @@ def configuration_text(configuration: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One value for each run.
+    """Values of one field or scalar, one for each run.
 
     **Arguments:**
 
@@ -124,7 +123,7 @@ class Column:
 
     @classmethod
     def repeated(cls, value: Value, count: int) -> "Column":
-        """A column of one value."""
+        """Return a column of one value."""
         if isinstance(value, int | float):
             return cls(np.full(count, value))
         return cls(np.zeros(count, np.int32), (value,))
@@ -162,7 +161,7 @@ class Column:
         return self.values[row].item() if self.categories is None else self.categories[int(self.values[row])]
 
     def as_categories(self) -> "Column":
-        """The same values as codes of categories; None for numbers that JSON does not have."""
+        """Return the same values as codes of categories; None for numbers that JSON does not have."""
         if self.categories is not None:
             return self
         finite = np.isfinite(self.values)
@@ -172,7 +171,7 @@ class Column:
         return Column(places, (*distinct.tolist(), *(() if finite.all() else (None,))))
 
     def labels(self) -> np.ndarray:
-        """The values as numbers or strings; of categories that are not all strings the JSON."""
+        """Return the values as numbers or strings; of categories that are not all strings the JSON."""
         if self.categories is None:
             return self.values
         used = np.unique(self.values)

@@ -24,4 +24,4 @@ if TYPE_CHECKING:
     from ._cluster_moments import moments as moments
     from ._draw import draw as draw
 
-__getattr__, _ = _lazy_names(__name__, __file__)
+__getattr__, __dir__ = _lazy_names(__name__, __file__)

@@ -10,7 +10,6 @@ import importlib
 import logging
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,22 +23,18 @@ from stepwell._util.interrupt import Interruptible
 from stepwell._util.text import error_line, shown
 from stepwell.experiments import LOADED, SECTIONS, find_kind, load_kinds
 
-from ._plan import Work
+from ._plan import Block
 
 if TYPE_CHECKING:
     from stepwell.store import Shard
 
-_AHEAD = 2
-"""Tasks given out for each thread of the cluster: enough that none is idle, few enough to be forgotten soon."""
-_TICK = 0.1
-"""Seconds between two checks of signals, workers and the scheduler."""
-_DEATHS = 4
-"""Local workers that may end without any result between, beyond all of them once, before that is an error."""
-_PATIENCE = 3.0
-"""Seconds that a local worker has to end by itself, before it is killed."""
+_AHEAD = 2  # tasks given out for each thread of the cluster: enough that none is idle, few enough to be forgotten soon
+_TICK = 0.1  # seconds between two checks of signals, workers and the scheduler
+_DEATHS = 4  # local workers that may end without any result between, beyond all of them once, before that is an error
+_PATIENCE = 3.0  # seconds that a local worker has to end by itself, before it is killed
+_LOUD = ("distributed", "tornado", "asyncio")  # they log every worker that ends; here that is handled
 _MOST_WORKERS = 1024
-_CONNECT = "10s"
-"""How long a scheduler has to answer."""
+_CONNECT = "10s"  # how long a scheduler has to answer
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC"), "1")
 """In the environment of local workers; the last is XLA's. On Linux the one core that they may use says the same."""
 _SETTINGS = {
@@ -56,7 +51,6 @@ class Cluster:
         self._client, self._workers = client, workers
 
     def width(self) -> int:
-        """How many tasks can run at once."""
         if self._workers is not None:
             return len(self._workers.processes)
         with _connected():
@@ -64,7 +58,6 @@ class Cluster:
 
     @property
     def processes(self) -> list[int]:
-        """The numbers of the local processes that compute."""
         return [] if self._workers is None else [process.pid for process in self._workers.processes]
 
     def check(self) -> None:
@@ -79,13 +72,7 @@ class Cluster:
     ) -> Generator[Any]:
         """`function(*item)` for each, computed by workers; a few are given out ahead, and no more results are held.
 
-        Raises `KeyboardInterrupt` where a signal arrived; what is being computed then is forgotten.
-
-        **Arguments:**
-
-        - `function`: a function of a module, which workers can import.
-        - `items`: its arguments.
-        - `in_order`: whether results come in the order of the items; by default as soon as they are there.
+        Results come as soon as they are there, or `in_order`. Raises `KeyboardInterrupt` where a signal arrived.
         """
         from distributed import wait
 
@@ -124,7 +111,6 @@ class Cluster:
 
 @contextlib.contextmanager
 def _connected() -> Iterator[None]:
-    """For calls of the client, whose errors of connections are `OSError`."""
     try:
         yield
     except OSError as error:
@@ -133,7 +119,7 @@ def _connected() -> Iterator[None]:
 
 def _lost(reason: str) -> InvalidInput:
     return InvalidInput(
-        f"the scheduler of the cluster is gone ({reason}); what was computed is kept, and the same call goes on"
+        f"the scheduler of the cluster is gone ({reason}); what was computed is kept, and the same call resumes it"
     )
 
 
@@ -167,8 +153,7 @@ class _LocalWorkers:
         random.Random(os.getpid()).shuffle(cores)  # two programs with one worker each need not meet on one core
         self._cores = [cores[number % len(cores)] for number in range(count)]
         self.processes: list[subprocess.Popen] = []
-        self.deaths = 0
-        """How many have ended since the last result."""
+        self.deaths = 0  # how many have ended since the last result
 
     def __enter__(self) -> "_LocalWorkers":
         self.processes += map(self._start, self._cores)
@@ -221,14 +206,7 @@ def _close(process: subprocess.Popen) -> None:
 
 @contextlib.contextmanager
 def open_cluster(*, workers: int | None = None, client: Any = None, scheduler: str | None = None) -> Iterator[Cluster]:
-    """A cluster: one that is started here, one at an address, or a client's. What was started ends with the context.
-
-    **Arguments:**
-
-    - `workers`: how many processes to start on this machine.
-    - `client`: a `dask.distributed.Client`.
-    - `scheduler`: the address of a scheduler, such as `tcp://10.0.0.1:8786`.
-    """
+    """A cluster: `workers` that are started here, and end with the context, a client's, or one at an address."""
     if sum(given is not None for given in (workers, client, scheduler)) != 1:
         raise InvalidInput("give one of workers, client and scheduler")
     try:
@@ -236,12 +214,13 @@ def open_cluster(*, workers: int | None = None, client: Any = None, scheduler: s
     except ImportError:
         raise InvalidInput("several workers need Dask; install it: pip install 'stepwell[cluster]'") from None
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_silence())
+        for name in [one for one in logging.root.manager.loggerDict if one.startswith(_LOUD)]:
+            stack.callback(logging.getLogger(name).setLevel, logging.getLogger(name).level)
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         if workers is not None:
-            count = checks.whole("workers", workers)
-            if count > _MOST_WORKERS:
-                raise InvalidInput(f"workers is {count}; one machine can have {_MOST_WORKERS} at the most")
-            yield stack.enter_context(_local(count))
+            if checks.whole("workers", workers) > _MOST_WORKERS:
+                raise InvalidInput(f"workers is {workers}; one machine can have {_MOST_WORKERS} at the most")
+            yield stack.enter_context(_local(workers))
         elif scheduler is not None:
             try:
                 connected = stack.enter_context(Client(scheduler, set_as_default=False, timeout=_CONNECT))
@@ -263,51 +242,26 @@ def _local(count: int) -> Iterator[Cluster]:
     from dask import config
     from distributed import Client, LocalCluster
 
-    folder = Path(tempfile.mkdtemp(prefix="stepwell-workers-"))
-    try:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(config.set({**_SETTINGS, "temporary-directory": str(folder)}))
-            options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": False}
-            scheduler: Any = stack.enter_context(LocalCluster(n_workers=0, **options))
-            client = stack.enter_context(Client(scheduler, set_as_default=False))
-            yield Cluster(client, stack.enter_context(_LocalWorkers(count, scheduler.scheduler_address, folder)))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    options: Any = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": False}
+    with (
+        tempfile.TemporaryDirectory(prefix="stepwell-workers-", ignore_cleanup_errors=True) as folder,
+        config.set({**_SETTINGS, "temporary-directory": folder}),
+        LocalCluster(n_workers=0, **options) as scheduler,
+        Client(scheduler, set_as_default=False) as client,
+        _LocalWorkers(count, scheduler.scheduler_address, Path(folder)) as workers,  # pyright: ignore
+    ):
+        yield Cluster(client, workers)
 
 
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Dask logs every worker that ends and every connection that is closed; here those are handled."""
-    names = [name for name in logging.root.manager.loggerDict if name.startswith(("distributed", "tornado", "asyncio"))]
-    before = {logging.getLogger(name): logging.getLogger(name).level for name in names}
-    for logger in before:
-        logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        for logger, level in before.items():
-            logger.setLevel(level)
-
-
-@contextlib.contextmanager
-def on_cluster(
-    *, workers: int | None = None, client: Any = None, scheduler: str | None = None
-) -> Iterator[Callable[[Iterable[tuple[Work, int]]], Iterator["Shard"]]]:
-    """A way to compute shards on a cluster, for `run_job`; the arguments are those of `open_cluster`."""
-    with open_cluster(workers=workers, client=client, scheduler=scheduler) as cluster:
-        yield lambda parts: shards_from(cluster, parts)
-
-
-def shards_from(cluster: Cluster, parts: Iterable[tuple[Work, int]]) -> Iterator["Shard"]:
-    """The shards of pieces of work, computed on a cluster; its workers have the kinds that are known here."""
+def shards_from(cluster: Cluster, parts: Iterable[tuple[Block, int]]) -> Iterator["Shard"]:
     files = tuple(LOADED)
     for shards in cluster.map(_compute, ((work, size, files, _modules(work)) for work, size in parts)):
         yield from shards
 
 
-def _modules(work: Work) -> tuple[str, ...]:
-    """The modules that register the user's kinds of a piece of work, if they were imported and not loaded by file."""
-    first = work.configuration(0)
+def _modules(work: Block) -> tuple[str, ...]:
+    """The modules of the user's kinds of a piece of work that were imported and not loaded by file."""
+    first = work.configuration()
     chosen = [find_kind(section, first[f"{section}.kind"]) for section in SECTIONS if section != "record"]
     modules = {kind.build.__module__ for kind in chosen if not kind.is_own}
     if "__main__" in modules:
@@ -318,8 +272,7 @@ def _modules(work: Work) -> tuple[str, ...]:
     return tuple(sorted(modules - {Path(file).stem for file in LOADED}))
 
 
-def _compute(work: Work, size: int, files: tuple[str, ...], modules: tuple[str, ...]) -> "list[Shard]":
-    """The shards of one piece of work, on a worker."""
+def _compute(work: Block, size: int, files: tuple[str, ...], modules: tuple[str, ...]) -> "list[Shard]":
     from ._compute import compute
 
     for file in files:

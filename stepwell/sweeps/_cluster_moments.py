@@ -1,6 +1,8 @@
 """Moments of more sequences than one machine would draw: parts of them on the workers of a cluster, and their mean."""
 
 import contextlib
+import functools
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,12 +21,9 @@ from stepwell.tasks import BLOCK, AbstractGaussianTask, AbstractTask
 
 from ._cluster import Cluster, open_cluster
 
-_SECONDS = 2.0
-"""How long a part should take, about."""
-_PARTS = 32
-"""Parts at the least, if there are as many blocks: so many workers have something to do."""
-_RATE = 5e9
-"""Multiplications a second, and a thousandth of that in random numbers."""
+_SECONDS = 2.0  # how long a part should take, about
+_PARTS = 32  # parts at the least, if there are as many blocks: so many workers have something to do
+_RATE = 5e9  # multiplications a second, and a thousandth of that in random numbers
 
 
 @checked
@@ -41,7 +40,7 @@ def moments(
     progress: bool = True,
     key: RandomKey,
 ) -> Moments:
-    """`Moments.of_task` with its sequences drawn by the workers of a cluster: the same moments, to rounding.
+    """Return the moments of sequences that the workers of a cluster draw: those of `Moments.of_task`, to rounding.
 
     Each worker draws some blocks of 2048 sequences and returns their moments, which are added up here in the order of
     the blocks: numbers do not depend on how many workers there are, and of their results a few are held at a time. A
@@ -88,7 +87,6 @@ def moments(
 
 
 def _check_blocks(task: AbstractTask) -> None:
-    """Refuse a class that has another way to number its sequences."""
     kind = type(task)
     own = kind.drawn_blocks not in (None, AbstractGaussianTask.drawn_blocks)
     if own or kind.chunks is not AbstractTask.chunks or kind.blocks is not AbstractTask.blocks:
@@ -110,16 +108,11 @@ def _parts(task: AbstractTask, sequences: int) -> list[range]:
 def _correction(
     cluster: Cluster, task: AbstractTask, sequences: int, key: Any, parts: list[range], progress: bool
 ) -> Any:
-    """What makes the whole sample exactly centered or white."""
     if not isinstance(task, AbstractGaussianTask) or not (task.centered or task.whitened):
         return None
-    items = ((task, sequences, key, numbers) for numbers in parts)
-    totals = None
-    for sums, _ in _counted(
-        cluster.map(_sums, items, in_order=True), parts, sequences, "centering and whitening", progress
-    ):
-        totals = sums if totals is None else tuple(a + b for a, b in zip(totals, sums, strict=True))
-    assert totals is not None
+    results = cluster.map(_sums, ((task, sequences, key, numbers) for numbers in parts), in_order=True)
+    counted = _counted(results, parts, sequences, "centering and whitening", progress)
+    totals = functools.reduce(lambda one, other: tuple(map(operator.add, one, other)), (sums for sums, _ in counted))
     return task.correction_of(sequences, totals)
 
 
@@ -136,7 +129,6 @@ def _counted(results: Iterator[Any], parts: list[range], sequences: int, name: s
 
 
 def _packed(key: RandomKey) -> tuple[np.ndarray, str | None]:
-    """A key as it can be sent to another process."""
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         return np.asarray(key), None
     return np.asarray(jax.random.key_data(key)), str(jax.random.key_impl(key))

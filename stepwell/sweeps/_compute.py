@@ -7,10 +7,10 @@ import xarray as xr
 
 from stepwell._util.memory import free_programs_if_many
 from stepwell.dynamics import Record, descend, flow, online
-from stepwell.experiments import Descent, Flow, Online, TimeScale, record_of
+from stepwell.experiments import Descent, Flow, Online, TimeScale
 from stepwell.store import Column, Shard
 
-from ._plan import Work, fine_steps, fine_times, is_stacked
+from ._plan import Block, fine_steps, fine_times, is_stacked
 from ._scalars import Measured, scalars_of
 from ._stacked import Built, build
 
@@ -20,38 +20,29 @@ _TOLERANCE = 1e-5
 """The absolute tolerance of a flow, relative to its initial weights, as `flow` has it for a single run."""
 
 
-def compute(work: Work, size: int | None = None) -> list[Shard]:
-    """Train all runs of a piece of work.
+def compute(work: Block, size: int | None = None) -> list[Shard]:
+    """Train all runs of a piece of work, and return a shard for each structure.
 
-    Raises `KeyboardInterrupt` where it was interrupted: what is begun is done again.
-
-    **Arguments:**
-
-    - `work`: the runs.
-    - `size`: how many a stacked program is compiled for; by default as many as there are. Where there are fewer, the
-      last is repeated, and forgotten.
-
-    **Returns:** shards with losses, snapshots and scalars of every run: one, or one for each structure.
+    A stacked program is compiled for `size` runs; where there are fewer, the last is repeated, and forgotten. Raises
+    `KeyboardInterrupt` where it was interrupted: what is begun is done again.
     """
-    padding = max(0, (size or work.runs) - work.runs) if is_stacked(work.configuration(0)) and work.fields else 0
-    padded = work.take([*range(work.runs), *[work.runs - 1] * padding]) if padding else work
+    padding = max(0, (size or 0) - len(work)) if is_stacked(work.configuration()) else 0
+    padded = work.take(np.minimum(np.arange(len(work) + padding), len(work) - 1))
     groups: dict[Any, list[_Group]] = {}
     for places, built in build(padded):
         measured, data = _trained(built)
         scalars = scalars_of(measured)
         if padding:
-            places, data = places[: work.runs], data.isel(run=slice(work.runs))
-            scalars = {name: column[: work.runs] for name, column in scalars.items()}
-        group = _Group(places.tolist(), scalars, data)
+            places, data = places[: len(work)], data.isel(run=slice(len(work)))
+            scalars = {name: column[: len(work)] for name, column in scalars.items()}
+        group = _Group(places, scalars, data)
         groups.setdefault(group.layout(), []).append(group)
         free_programs_if_many()
     return [_shard(work, same) for same in groups.values()]
 
 
 class _Group(NamedTuple):
-    """What some runs of a piece of work came to."""
-
-    rows: list[int]
+    rows: np.ndarray
     scalars: dict[str, Column]
     data: xr.Dataset
 
@@ -64,13 +55,10 @@ class _Group(NamedTuple):
         return tuple(self.scalars), tuple(sorted(arrays, key=lambda array: array[0]))
 
 
-def _shard(work: Work, groups: list[_Group]) -> Shard:
-    """One shard of groups of one layout."""
-    first = groups[0]
+def _shard(work: Block, groups: list[_Group]) -> Shard:
+    first, part = groups[0], work.take(np.concatenate([group.rows for group in groups]))
     if len(groups) == 1:
-        part = work if len(first.rows) == work.runs else work.take(first.rows)
-        return Shard(part.common, part.fields, first.scalars, first.data)
-    part = work.take([row for group in groups for row in group.rows])
+        return Shard({**part.common}, {**part.fields}, first.scalars, first.data)
     scalars = {name: [one for group in groups for one in group.scalars[name].decoded()] for name in first.scalars}
     variables = {
         name: (each.dims, np.concatenate([group.data[name].values for group in groups]), each.attrs)
@@ -78,12 +66,11 @@ def _shard(work: Work, groups: list[_Group]) -> Shard:
         if "run" in each.dims
     }
     shared = {name: each for name, each in first.data.variables.items() if "run" not in each.dims}
-    return Shard(part.common, part.fields, scalars, xr.Dataset({**variables, **shared}))
+    return Shard({**part.common}, {**part.fields}, scalars, xr.Dataset({**variables, **shared}))
 
 
 def _trained(built: Built) -> tuple[Measured, xr.Dataset]:
-    """What is measured of a group of runs, and what is kept of it."""
-    training, keeping = built.training, record_of(built.experiment)
+    training, keeping = built.training, built.experiment.build_record()
     if isinstance(training, Descent):
         return _descended(built, training, keeping)
     if isinstance(training, Flow) and training.until != "converged":
@@ -173,12 +160,10 @@ def _alone(built: Built, keeping: Record) -> tuple[Measured, xr.Dataset]:
 
 
 def _with_own_times(run: xr.Dataset) -> xr.Dataset:
-    """A flow whose times are those of its own run, so that others can stand beside it."""
     for axis, name, other in (("time", "time", "point"), ("snapshot", "snapshot_time", "snapshot")):
         if axis in run.dims:
             times = run[axis]
-            run = run.drop_vars(axis)
-            run = run.rename_dims({axis: other}) if axis != other else run
+            run = run.drop_vars(axis).rename_dims({axis: other} if axis != other else {})
             run = run.assign({name: (("run", other), times.values[None], times.attrs)})
     return run
 
@@ -218,7 +203,6 @@ def _recorded(
     weights: dict[str, np.ndarray],
     units: dict[str, str],
 ) -> xr.Dataset:
-    """What is kept of runs."""
     variables: dict[str, Any] = {
         name: (("run", "snapshot", *map(str, run[name].dims[2:])), values) for name, values in weights.items()
     }

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from stepwell._util.errors import InvalidInput
-from stepwell.experiments import FINE, Experiment, no_theory, note_of
+from stepwell.experiments import Descent, Experiment, Flow, note_of
 
+FINE = 1024  # steps up to which the loss of every one is measured; of longer runs that of as many, evenly spread
 MEASURES = {
     "drops": "drop_1, drop_2, …: the time t/τ at which the loss is halfway from one level of the theory to the next",
     "predicted": "predicted_1, predicted_2, …: the same times, predicted from the initial weights",
@@ -16,8 +17,7 @@ MEASURES = {
 }
 """By name, with the scalars that they add."""
 
-ALWAYS = ("outcome", "first_loss", "final_loss", "largest_loss")
-"""Scalars that every run has."""
+ALWAYS = ("outcome", "first_loss", "final_loss", "largest_loss")  # scalars that every run has
 
 _ADDED = {
     "drops": ("drop_[0-9]+",),
@@ -46,22 +46,26 @@ def scalars_in(measure: Sequence[str]) -> list[str]:
     return [*ALWAYS, *(name for each in measure for name in _ADDED[each])]
 
 
+def _has_map(experiment: Experiment) -> bool:
+    """Whether the weights of a run on a mixture make a map, which needs no theory of the task."""
+    task, model = experiment.task, experiment.model
+    described = experiment.theory is not None and model.get("activation", "linear") == "linear"
+    divided = experiment.normalization == "1/N" or isinstance(task.get("context"), int)
+    return task.kind == "mixture" and described and task.get("outputs", 1) == 1 and divided
+
+
 def check_measures(experiment: Experiment) -> None:
-    """Raise `InvalidInput` where a measure does not apply to an experiment."""
-    training = experiment.training
+    training = experiment.build_training()
     several = note_of(experiment.model.kind, "reads") == "spectra"
-    timed = training.kind == "flow" or _is_plain(experiment)
-    reason = "" if several else no_theory(experiment)
+    timed = isinstance(training, Flow) or (isinstance(training, Descent) and training.plain)
+    reason = "" if several else experiment.no_theory()
     alone = several and experiment.model.heads < len(experiment.task.dims)
     theory = f"runs that the theory describes ({reason})"
     needs = {
         "drops": (not reason and not alone, "as many heads as regressions at least" if alone else theory),
         "predicted": (not reason and not several, "one regression" if several else theory),
-        "map": (
-            not reason and experiment.task.kind == "regression",
-            theory if reason else "the task regression",
-        ),
-        "regime": (training.kind == "descent" and training.steps <= FINE, f"descent of up to {FINE} steps"),
+        "map": (_has_map(experiment) or not (reason or several), "one regression" if several else theory),
+        "regime": (isinstance(training, Descent) and training.steps <= FINE, f"descent of up to {FINE} steps"),
         "allocation": (several, "several regressions (the model spectral)"),
     }
     for name in experiment.record.measure:
@@ -69,9 +73,4 @@ def check_measures(experiment: Experiment) -> None:
         if name in ("drops", "predicted") and not timed:
             fits, wanted = False, "gradient flow and plain gradient descent, whose time t/τ is known"
         if not fits:
-            raise InvalidInput(f"measure {name} is for {wanted}; leave it out")
-
-
-def _is_plain(experiment: Experiment) -> bool:
-    training = experiment.training
-    return training.kind == "descent" and (training.optimizer, training.schedule) == ("sgd", "constant")
+            raise InvalidInput(f"measure {name} is for {wanted}; leave it out: outcome and losses are always measured")

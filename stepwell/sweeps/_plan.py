@@ -14,57 +14,68 @@ import numpy as np
 
 from stepwell._util.errors import InvalidInput
 from stepwell._util.run_names import DIGEST, digests, first_of_each, value_text
-from stepwell._util.text import shown
-from stepwell.experiments import FINE, Experiment, canonical_text, find_kind, note_of, require_spacing
+from stepwell._util.text import canonical_text, shown
+from stepwell.experiments import Experiment, find_kind, note_of
 
-from ._measures import check_measures
+from ._measures import FINE, check_measures
 from ._study import DRAW, Axis, Study, declared
 
-_SECONDS = 3.0
-"""How long a program should take, about."""
-_STEP_COST = 2e-8
-"""Seconds for a step of one stacked run, by weight: what a core takes for linear attention."""
+_SECONDS = 3.0  # how long a program should take, about
+_STEP_COST = 2e-8  # seconds for a step of one stacked run, by weight: what a core takes for linear attention
 _SET_UP_COST = {"descent": 1e-5, "flow": 2e-3}
 """Seconds for the set-up of one stacked run, and for the whole of it where it is a flow."""
-_OTHER_COST, _OTHER_STEP_COST = 3e-2, 1e-6
-"""The same of runs that are built one by one."""
-_OTHER_WEIGHTS = 100
-"""Weights of a model whose kind does not say how many it has."""
+_OTHER_COST, _OTHER_STEP_COST = 3e-2, 1e-6  # the same of runs that are built one by one
+_OTHER_WEIGHTS = 100  # weights of a model whose kind does not say how many it has
 _MOST_AT_ONCE = 8192
-_EARLIEST = 1e-4
-"""Of a flow, the part of its length from which on points are spread over all lengths of time."""
-_BYTES = 2**28
-"""What the curves and moments of a program may take."""
+_EARLIEST = 1e-4  # of a flow, the part of its length from which on points are spread over all lengths of time
+_BYTES = 2**28  # what the curves and moments of a program may take
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Runs of a study that share all fields but some numbers."""
+    """Some runs of a study: fields that all share, and arrays of those that differ."""
 
     common: Mapping[str, Any]
     fields: Mapping[str, np.ndarray]
-    places: np.ndarray
-    """Their places in the study, counted in the order of its axes, the last fastest."""
+    places: np.ndarray  # their places in the study, counted in the order of its axes, the last fastest
+
+    @classmethod
+    def joined(cls, blocks: Sequence["Block"]) -> "Block":
+        common, fields = {}, {}
+        for name in sorted({name for block in blocks for name in (*block.common, *block.fields)}):
+            constants = {value_text(block.common[name]) for block in blocks if name in block.common}
+            varying = [block.fields[name] for block in blocks if name in block.fields]
+            distinct = constants | {repr(value) for values in varying for value in np.unique(values).tolist()[:2]}
+            if len(distinct) == 1:
+                common[name] = blocks[0].configuration()[name]
+            elif len(varying) == len(blocks):
+                fields[name] = np.concatenate(varying)
+            else:
+                fields[name] = np.fromiter((value for block in blocks for value in block.column(name)), object)
+        return cls(common, fields, np.concatenate([block.places for block in blocks]))
+
+    def __len__(self) -> int:
+        return self.places.size
 
     @functools.cached_property
     def names(self) -> np.ndarray:
-        texts = {name: _texts(values) for name, values in self.fields.items()}
-        return digests(self.common, texts, self.places.size)
+        """The names of runs that differ in numbers."""
+        return digests(self.common, {name: _texts(values) for name, values in self.fields.items()}, len(self))
 
     def take(self, rows: np.ndarray) -> "Block":
         return Block(self.common, {name: values[rows] for name, values in self.fields.items()}, self.places[rows])
 
-    @property
-    def first(self) -> dict[str, Any]:
-        """The whole configuration of the first run."""
-        return {**self.common, **{name: values[0].item() for name, values in self.fields.items()}}
+    def configuration(self, row: int = 0) -> dict[str, Any]:
+        return {**self.common, **{name: values[[row]].tolist()[0] for name, values in self.fields.items()}}
+
+    def column(self, name: str) -> list[Any]:
+        return self.fields[name].tolist() if name in self.fields else [self.common[name]] * len(self)
 
 
 def _texts(values: np.ndarray) -> list[str]:
     """The JSON of each number."""
     distinct, places = np.unique(values, return_inverse=True)
-    texts = list(map(repr, distinct.tolist()))
-    return [texts[place] for place in places.tolist()]
+    return np.array(list(map(repr, distinct.tolist())), object)[places].tolist()
 
 
 def blocks_of(study: Study) -> list[Block]:
@@ -72,7 +83,7 @@ def blocks_of(study: Study) -> list[Block]:
     numbers = {axis.name: made for axis in study.axes if (made := _numbers(axis)) is not None}
     free = [axis for axis in study.axes if axis.name in numbers]
     tied = [axis for axis in study.axes if axis.name not in numbers]
-    strides = dict(zip((axis.name for axis in study.axes), _strides(study.shape), strict=True))
+    strides = {axis.name: math.prod(study.shape[number + 1 :]) for number, axis in enumerate(study.axes)}
     made = []
     for place in np.ndindex(*map(len, tied)):
         start = sum(number * strides[axis.name] for axis, number in zip(tied, place, strict=True))
@@ -95,7 +106,11 @@ def _resolved(
     canonical = first.canonical()
     for axis in free:
         if not all(
-            _is_free(first, name) and _changes_alone(base, {**values, **firsts}, canonical, name, each)
+            _is_free(first, name)
+            and all(  # the number is all that changes between the ends of its range
+                _described(base, {**values, **firsts, name: end}).canonical() == {**canonical, name: end}
+                for end in {each.min().item(), each.max().item()}
+            )
             for name, each in numbers[axis.name].items()
         ):
             others, stride, made = [other for other in free if other is not axis], strides[axis.name], []
@@ -121,32 +136,23 @@ def _is_free(experiment: Experiment, name: str) -> bool:
     return find_kind(section, getattr(experiment, section).kind).fields[field].about.free  # pyright: ignore
 
 
-def _changes_alone(
-    base: Experiment, values: dict[str, Any], canonical: dict[str, Any], name: str, numbers: np.ndarray
-) -> bool:
-    """Whether a number is all that changes between the ends of its range."""
-    for value in {numbers.min().item(), numbers.max().item()}:
-        if _described(base, {**values, name: value}).canonical() != {**canonical, name: value}:
-            return False
-    return True
-
-
 def _described(base: Experiment, values: Mapping[str, Any]) -> Experiment:
     """The experiment with these values, if a study can have it."""
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {"seed": values["seed"]} if "seed" in values else {}
     for name, value in values.items():
         section, dot, field = name.partition(".")
         if dot:
             changes.setdefault(section, {})[field] = value
-        else:
-            changes[name] = value
     experiment = base.replace(**changes)
     record = experiment.record
     for name in ("test_sequences", "value_weights"):
         if record[name]:
             raise InvalidInput(f"{name} is for single runs (stepwell train); leave it out of a study")
-    if experiment.training.kind == "flow":
-        require_spacing(record.spacing)
+    if record.spacing == "steps":
+        raise InvalidInput(
+            "spacing is steps, those of the solver, which differ from run to run; many runs are recorded at the same "
+            "times, so give record spacing linear or log"
+        )
     check_measures(experiment)
     return experiment
 
@@ -177,8 +183,7 @@ def _check_effect(study: Study, blocks: list[Block]) -> None:
         return
     seen: dict[bytes, int] = {}
     for place, name in enumerate(map(bytes, names)):
-        other = seen.setdefault(name, place)
-        here, there = (np.unravel_index(one, study.shape) for one in (place, other))
+        here, there = (np.unravel_index(one, study.shape) for one in (place, seen.setdefault(name, place)))
         for axis, new, old in zip(study.axes, here, there, strict=True):
             if new != old and axis.name != DRAW:
                 both = [
@@ -191,21 +196,16 @@ def _check_effect(study: Study, blocks: list[Block]) -> None:
 
 def _split_by_program(block: Block) -> list[Block]:
     """A block divided by the numbers in it that a program cannot take as arguments."""
-    allowed = arguments_of(block.first)
+    allowed = arguments_of(block.configuration())
     for name in block.fields:
         if name not in allowed:
             parts = []
             for value in np.unique(block.fields[name]):
-                rows = np.flatnonzero(block.fields[name] == value)
-                others = {other: values[rows] for other, values in block.fields.items() if other != name}
-                part = Block({**block.common, name: value.item()}, others, block.places[rows])
-                parts += _split_by_program(part)
+                part = block.take(np.flatnonzero(block.fields[name] == value))
+                others = {other: values for other, values in part.fields.items() if other != name}
+                parts += _split_by_program(Block({**block.common, name: value.item()}, others, part.places))
             return parts
     return [block]
-
-
-def _strides(shape: tuple[int, ...]) -> list[int]:
-    return [math.prod(shape[number + 1 :]) for number in range(len(shape))]
 
 
 def _at(axes: list[Axis], place: Any) -> dict[str, Any]:
@@ -215,8 +215,7 @@ def _at(axes: list[Axis], place: Any) -> dict[str, Any]:
 
 
 def names_of(blocks: list[Block]) -> np.ndarray:
-    """The names of all runs of a study, at their places."""
-    names = np.zeros((sum(block.places.size for block in blocks), DIGEST), np.uint8)
+    names = np.zeros((sum(map(len, blocks)), DIGEST), np.uint8)
     for block in blocks:
         names[block.places] = block.names
     return names
@@ -227,118 +226,67 @@ class Program:
     """Runs that one program computes: of equal shapes, different in numbers that it takes as arguments."""
 
     blocks: tuple[Block, ...]
-    size: int
-    """How many it computes at once."""
+    size: int  # how many it computes at once
 
     @property
     def runs(self) -> int:
-        return sum(block.places.size for block in self.blocks)
+        return sum(map(len, self.blocks))
 
-    def parts(self) -> Iterator["Work"]:
-        """What is computed at once, one after another."""
-        waiting: list[Block] = []
-        count = 0
-        for block in self.blocks:
-            begin = 0
-            while begin < block.places.size:
-                end = min(block.places.size, begin + self.size - count)
-                waiting.append(block.take(np.arange(begin, end)))
-                count, begin = count + end - begin, end
-                if count == self.size:
-                    yield Work.of(waiting)
-                    waiting, count = [], 0
-        if waiting:
-            yield Work.of(waiting)
-
-
-@dataclasses.dataclass(frozen=True)
-class Work:
-    """The runs of one shard: fields that all share, and lists of values of those that differ."""
-
-    runs: int
-    common: dict[str, Any]
-    fields: dict[str, list[Any]]
-
-    @classmethod
-    def of(cls, blocks: list[Block]) -> "Work":
-        common, fields = {}, {}
-        for name in sorted({name for block in blocks for name in (*block.common, *block.fields)}):
-            constants = {value_text(block.common[name]) for block in blocks if name in block.common}
-            varying = [block.fields[name] for block in blocks if name in block.fields]
-            distinct = constants | {repr(value) for values in varying for value in np.unique(values).tolist()[:2]}
-            if len(distinct) == 1:
-                common[name] = blocks[0].first[name]
-                continue
-            fields[name] = [
-                value
-                for block in blocks
-                for value in (
-                    block.fields[name].tolist() if name in block.fields else [block.common[name]] * block.places.size
-                )
-            ]
-        return cls(sum(block.places.size for block in blocks), common, fields)
-
-    def __len__(self) -> int:
-        return self.runs
-
-    def configuration(self, row: int) -> dict[str, Any]:
-        """The whole configuration of one run."""
-        return {**self.common, **{name: values[row] for name, values in self.fields.items()}}
-
-    def column(self, name: str) -> list[Any]:
-        """A field of all runs."""
-        return self.fields[name] if name in self.fields else [self.common[name]] * self.runs
-
-    def take(self, rows: Sequence[int]) -> "Work":
-        return Work(
-            len(rows), self.common, {name: [values[row] for row in rows] for name, values in self.fields.items()}
-        )
+    def parts(self) -> Iterator[Block]:
+        runs = Block.joined(self.blocks)
+        for begin in range(0, len(runs), self.size):
+            yield runs.take(np.arange(begin, min(begin + self.size, len(runs))))
 
 
 def programs_of(blocks: list[Block], *, most_bytes: float = _BYTES) -> list[Program]:
     """Blocks whose runs one program can compute, put together."""
     groups: dict[tuple[Any, ...], list[Block]] = {}
     for block in blocks:
-        first = block.first
+        first = block.configuration()
         fixed = {name: value for name, value in first.items() if name not in arguments_of(first)}
         shapes = tuple(len(value) for _, value in sorted(first.items()) if isinstance(value, list))
         groups.setdefault((canonical_text(fixed), *sorted(first), shapes), []).append(block)
     made = []
     for group in groups.values():
-        runs = sum(block.places.size for block in group)
-        at_once = min(_at_once(group[0].first, most_bytes), 1 << max(runs - 1, 0).bit_length())
+        runs = sum(map(len, group))
+        at_once = min(_at_once(group[0].configuration(), most_bytes), 1 << max(runs - 1, 0).bit_length())
         made.append(Program(tuple(group), at_once))
     return made
 
 
 def is_stacked(configuration: Mapping[str, Any]) -> bool:
-    """Whether the models and losses of many such runs are built at once (`build_stacked`)."""
+    """Whether the models and losses of many such runs are built at once (`build_stacked`), as the kinds of their task,
+    model and objective say."""
     return (
-        configuration["objective.kind"] == "population"
-        and configuration["task.kind"] == "regression"
-        and note_of(configuration["model.kind"], "divisors") is not None
-        and not configuration.get("model.balanced")
+        rotated_field(configuration) is not None
+        and find_kind("objective", configuration["objective.kind"]).notes.get("rotates", False)
+        and _noted(configuration, "divisors") is not None
         and configuration["training.kind"] in ("flow", "descent")
         and configuration.get("training.until") != "converged"
     )
 
 
-def arguments_of(configuration: Mapping[str, Any]) -> set[str]:
-    """The fields that may differ between the runs of one program.
+def rotated_field(configuration: Mapping[str, Any]) -> str | None:
+    field = find_kind("task", configuration["task.kind"]).notes.get("rotates")
+    return field and f"task.{field}"
 
-    Of runs that are built one by one these are numbers that are not integers: what they build may have one structure
-    all the same, and is grouped by it when it is built.
-    """
-    plain = _is_plain_descent(configuration)
-    if not is_stacked(configuration):
-        fixed = ("training.", "record.")
-        floats = {name for name, value in configuration.items() if _is_float(value) and not name.startswith(fixed)}
-        return floats | {"seed"} | ({"training.rate"} if plain else set())
-    made = {"seed", "model.scale", "task.eigenvalues", "task.task_eigenvalues", "task.noise", "task.directions"}
-    # Under another normalization the time of the weights depends on the length, and a flow has one for all.
-    lengths = configuration["training.kind"] == "descent" or configuration.get("model.normalization", "1/N") == "1/N"
-    made |= {"task.context"} if lengths and isinstance(configuration["task.context"], int) else set()
-    return made | ({"training.rate"} if plain else set())
+
+def arguments_of(configuration: Mapping[str, Any]) -> set[str]:
+    """The fields that may differ between the runs of one program: seeds and numbers that are not integers; of models
+    that are drawn at once the scale alone. What is built one by one is grouped by its structure."""
+    fixed = ("training.", "record.")
+    made = {name for name, value in configuration.items() if _is_float(value) and not name.startswith(fixed)}
+    made |= {"seed", "training.rate"} if _is_plain_descent(configuration) else {"seed"}
+    if is_stacked(configuration):
+        made = {name for name in made if not name.startswith("model.") or name == "model.scale"}
+        made.add(str(rotated_field(configuration)))
+        # Under another normalization the time of the weights depends on the length, and a flow has one for all.
+        divided = configuration.get("model.normalization", "1/N") == "1/N"
+        if (divided or configuration["training.kind"] == "descent") and isinstance(
+            configuration.get("task.context"), int
+        ):
+            made.add("task.context")
+    return made
 
 
 def _is_float(value: Any) -> bool:
@@ -351,7 +299,6 @@ def _is_plain_descent(configuration: Mapping[str, Any]) -> bool:
 
 
 def fine_steps(steps: int) -> np.ndarray:
-    """The steps of a descent at which losses are measured."""
     return np.unique(np.linspace(0, steps, min(steps, FINE) + 1).round().astype(np.int64))
 
 
@@ -373,19 +320,22 @@ def _integer(configuration: Mapping[str, Any], name: str, default: int) -> int:
     return value if isinstance(value, int) else default
 
 
-def weights_of(configuration: Mapping[str, Any]) -> int:
-    """How many weights a run has, about."""
-    count = note_of(configuration["model.kind"], "weights")
-    if count is None:
-        return _OTHER_WEIGHTS
+def _noted(configuration: Mapping[str, Any], note: str) -> Any:
+    """What a function among the notes of the model returns for its values, the dimension and the number of outputs."""
+    function = note_of(configuration["model.kind"], note)
+    if function is None:
+        return None
     values = {name.removeprefix("model."): value for name, value in configuration.items()}
     dims = configuration.get("task.dims")
     outputs = len(dims) if isinstance(dims, list | tuple) else _integer(configuration, "task.outputs", 1)
-    return count(values, _dim(configuration), outputs)
+    return function(values, _dim(configuration), outputs)
+
+
+def weights_of(configuration: Mapping[str, Any]) -> int:
+    return _noted(configuration, "weights") or _OTHER_WEIGHTS
 
 
 def seconds_of(configuration: Mapping[str, Any]) -> float:
-    """What a run takes, about, as one of many."""
     stacked = is_stacked(configuration)
     set_up = _SET_UP_COST[configuration["training.kind"]] if stacked else _OTHER_COST
     steps = _integer(configuration, "training.steps", 0)
@@ -393,7 +343,6 @@ def seconds_of(configuration: Mapping[str, Any]) -> float:
 
 
 def bytes_of(configuration: Mapping[str, Any]) -> int:
-    """What is kept of a run on the disk, about."""
     points, snapshots = configuration["record.points"], configuration["record.snapshots"]
     return 8 * (2 * points + snapshots * weights_of(configuration)) + 100
 

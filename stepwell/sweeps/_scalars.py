@@ -1,6 +1,7 @@
 """One number, or one word, of each run: what a study plots and filters by."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,37 +10,30 @@ import numpy as np
 from jaxtyping import Float
 
 from stepwell._util import paper_time
-from stepwell.analysis import head_task_allocation
+from stepwell._util.spectrum import Spectrum, spectrum_of
+from stepwell.analysis import head_task_allocation, level_drops
 from stepwell.dynamics import Ensemble
-from stepwell.experiments import normalization_of, note_of, predict, theory_name, theory_task
+from stepwell.experiments import Built as Parts
+from stepwell.objectives import Population
 from stepwell.store import Column
-from stepwell.theory import linear, softmax
+from stepwell.tasks import InContextInWeightMixture, population_moments
+from stepwell.theory import RegressionTask, linear
 
 from ._stacked import Built
 
-_SETTLED = 1e-6
-"""The loss rests where it changes by less than this part of itself, and rises where it does so by more."""
-_LAST = 32
-"""Steps at the end at which the loss has to rest."""
-_GOOD = ("", "finished", "converged", "stuck")
-"""Outcomes of a solver after which a loss is that of the end."""
+_SETTLED = 1e-6  # the loss rests where it changes by less than this part of itself, and rises where it does so by more
+_LAST = 32  # steps at the end at which the loss has to rest
+_GOOD = ("", "finished", "converged", "stuck")  # outcomes of a solver after which a loss is that of the end
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What is known of a group of runs when they have ended."""
-
     built: Built
-    losses: Float[np.ndarray, "run point"]
-    """Not a number from the point on at which a run stopped being finite."""
-    points: np.ndarray
-    """Steps, or times."""
-    unit_times: Float[np.ndarray, " run"] | None
-    """The paper's time for one unit of these, where it is known."""
-    last: dict[str, np.ndarray]
-    """Weights at the end."""
-    outcomes: np.ndarray | None = None
-    """What a solver said of each run; empty where it said nothing."""
+    losses: Float[np.ndarray, "run point"]  # not a number from the point on at which a run stopped being finite
+    points: np.ndarray  # steps, or times
+    unit_times: Float[np.ndarray, " run"] | None  # the paper's time for one unit of these, where it is known
+    last: dict[str, np.ndarray]  # weights at the end
+    outcomes: np.ndarray | None = None  # what a solver said of each run; empty where it said nothing
 
     @property
     def finite(self) -> np.ndarray:
@@ -79,42 +73,38 @@ def basic(measured: Measured) -> Scalars:
 def drops(measured: Measured) -> Scalars:
     r"""When the loss is halfway from one level of the theory to the next, in the paper's time $t/\tau$.
 
-    It is interpolated between measured points; not a number where that level is not reached.
+    They are those of `analysis.level_drops`, interpolated between measured points; not a number where that level is not
+    reached.
     """
-    levels, points = _levels(measured.built), measured.points
+    levels, points = _levels(measured.built), measured.points.astype(float)
     assert measured.unit_times is not None
-    lowest = np.minimum.accumulate(np.where(np.isfinite(measured.losses), measured.losses, np.inf), axis=1)
-    rows = np.arange(lowest.shape[0])
-    made: Scalars = {}
-    for number in range(levels.shape[1] - 1):
-        half = (levels[:, number] + levels[:, number + 1]) / 2
-        below = lowest <= half[:, None]
-        place = np.maximum(np.argmax(below, axis=1), 1)
-        before, after = lowest[rows, place - 1], lowest[rows, place]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            part = np.clip((before - half) / (before - after), 0.0, 1.0)
-            when = points[place - 1] + part * (points[place] - points[place - 1])
-        when = np.where(below.any(axis=1), np.where(below[:, 0], 0.0, when), np.nan)
-        made[f"drop_{number + 1}"] = Column(when * measured.unit_times)
-    return made
+    when = np.full((len(levels), levels.shape[1] - 1), np.nan)
+    for row, (own, loss) in enumerate(zip(levels, measured.losses, strict=True)):
+        own, finite = own[np.isfinite(own)], np.isfinite(loss)
+        end = loss.size if finite.all() else int(np.argmin(finite))
+        if own.size > 1 and end > 1:
+            when[row, : own.size - 1] = [drop.time for drop in level_drops(points[:end], loss[:end], own)]
+    return _numbered("drop", when * measured.unit_times[:, None])
 
 
 def predicted(measured: Measured) -> Scalars:
     """The same times, predicted from the initial weights; not a number where the theory has none."""
-    built = measured.built
-    count = _levels(built).shape[1] - 1
-    made = np.full((built.size, count), np.nan)
-    for row, times in _predictions(built):
+    count = _levels(measured.built).shape[1] - 1
+    made = np.full((measured.built.size, count), np.nan)
+    for row, times in _predictions(measured.built):
         made[row, : len(times[:count])] = times[:count]
-    return {f"predicted_{number + 1}": Column(made[:, number].copy()) for number in range(count)}
+    return _numbered("predicted", made)
+
+
+def _numbered(name: str, values: Float[np.ndarray, "run number"]) -> Scalars:
+    return {f"{name}_{number + 1}": Column(values[:, number].copy()) for number in range(values.shape[1])}
 
 
 def _predictions(built: Built) -> Any:
-    """The predicted times of each run, by its place."""
     if built.members:
-        yield from ((row, [drop.time for drop in predict(one).drops]) for row, one in enumerate(built.members))
+        yield from ((row, [drop.time for drop in one.predict().drops]) for row, one in enumerate(built.members))
         return
-    predictor, template = linear.PREDICTORS[str(theory_name(built.experiment))], built.template
+    predictor, template = linear.PREDICTORS[built.experiment.theory], built.template
     stacked = built.weights()
     for number, task in enumerate(built.tasks):
         rows = np.flatnonzero(built.task_of == number)
@@ -127,7 +117,6 @@ def _predictions(built: Built) -> Any:
 
 
 def _in_eigenvectors(weights: dict[str, Any], rotations: Float[np.ndarray, "run dim dim"]) -> dict[str, Any]:
-    """Keys and queries, or their products, in the basis of the eigenvectors of each run."""
     made = dict(weights)
     for name in ("keys", "queries"):
         if name in made:
@@ -140,27 +129,13 @@ def _in_eigenvectors(weights: dict[str, Any], rotations: Float[np.ndarray, "run 
 def _levels(built: Built) -> Float[np.ndarray, "run level"]:
     """The levels that the loss of each run can visit; not a number where a run has fewer of them than another."""
     if built.members:
-        both = zip(built.members, built.task_of.tolist(), strict=True)
-        return _padded([_levels_of(built, member, built.tasks[at]) for member, at in both])
-    return _padded([_levels_of(built, built.experiment, task) for task in built.tasks])[built.task_of]
-
-
-def _levels_of(built: Built, experiment: Any, task: Any) -> np.ndarray:
-    if note_of(experiment.model.kind, "reads") == "spectra":
-        return np.array([float(task.signals.sum()), float(softmax.flow_limit_loss(task).sum())])
-    losses = linear.levels(theory_task(experiment, task)[0])
-    template = built.template
-    weights = type(template).theory_weights({name: np.asarray(each) for name, each in template.weights().items()})
-    pairs = weights["values"].shape[-1] * (weights["keys"].shape[-2] if "keys" in weights else 1)
-    predictor = linear.PREDICTORS[str(theory_name(experiment))]
-    return np.asarray(losses)[predictor.plateaus(int(np.sum(np.diff(losses) < 0)), pairs)]
-
-
-def _padded(rows: list[np.ndarray]) -> np.ndarray:
-    made = np.full((len(rows), max(row.size for row in rows)), np.nan)
-    for place, row in enumerate(rows):
-        made[place, : row.size] = row
-    return made
+        pairs = [(member, built.tasks[at]) for member, at in zip(built.members, built.task_of.tolist(), strict=True)]
+    else:
+        pairs = [(built.experiment, task) for task in built.tasks]
+    predicted = (experiment.predict(Parts(task, built.template, None)) for experiment, task in pairs)
+    rows = itertools.zip_longest(*([level.loss for level in one.levels] for one in predicted), fillvalue=np.nan)
+    levels = np.array([*rows], float).T
+    return levels if built.members else levels[built.task_of]
 
 
 def regime(measured: Measured) -> Scalars:
@@ -177,10 +152,10 @@ def regime(measured: Measured) -> Scalars:
 
 
 def _critical_rates(built: Built) -> Scalars:
-    """The rates at which the theory has catapults and cycles begin, for merged attention from small weights."""
+    """Where the theory has catapults and cycles begin, for merged attention from small weights."""
     experiment = built.experiment
-    known = experiment.task.kind == "regression" and experiment.objective.kind == "population"
-    if not known or theory_name(experiment) != "merged" or experiment.task.outputs != 1:
+    loss = built.losses.stacked if isinstance(built.losses, Ensemble) else built.losses
+    if experiment.theory != "merged" or experiment.no_theory() or not isinstance(loss, Population):
         return {}
     each = np.array([linear.merged_critical_rates(task) for task in built.tasks])[built.task_of]
     each = each / built.factors[:, None]
@@ -189,24 +164,28 @@ def _critical_rates(built: Built) -> Scalars:
 
 def effective_map(measured: Measured) -> Scalars:
     r"""$\lambda_d\, e_d^\top A e_d$ at the end, for each eigenvector of the inputs, in the order in which their
-    eigenvalues were given: near 1 (less what the finite context costs) where that component is learned."""
-    built, experiment = measured.built, measured.built.experiment
-    predictor = linear.PREDICTORS[str(theory_name(experiment))]
+    eigenvalues were given, or else falling: near 1 (less what the finite context costs) where that component is
+    learned."""
+    built, normalization = measured.built, measured.built.experiment.normalization
+    predictor = linear.PREDICTORS[measured.built.experiment.theory]
     maps = predictor.effective_map(type(built.template).theory_weights(measured.last))
-    if built.rotations is not None:
-        maps = np.einsum("rji,rjk,rkl->ril", built.rotations, maps, built.rotations, optimize=True)
-    lam, normalization = _eigenvalues(built), normalization_of(experiment)
+    spectra = [_spectrum(task) for task in built.tasks]
+    basis = np.stack([spectrum.vectors for spectrum in spectra])[built.task_of]
+    basis = basis if built.rotations is None else built.rotations @ basis
+    maps = np.einsum("rji,rjk,rkl->ril", basis, maps, basis, optimize=True)
     lengths = [task.context.longest for task in built.tasks]  # compared with attention divided by N
     divided = [length * paper_time.attention_factor(normalization, length) for length in lengths]
     divided = [1.0] * len(lengths) if normalization == "1/N" else divided
-    diagonal = np.diagonal(maps, axis1=1, axis2=2) * lam * np.array(divided)[built.task_of][:, None]
-    return {f"map_{number + 1}": Column(diagonal[:, number].copy()) for number in range(diagonal.shape[1])}
+    scaled = np.array([one * spectrum.values for one, spectrum in zip(divided, spectra, strict=True)])[built.task_of]
+    return _numbered("map", np.diagonal(maps, axis1=1, axis2=2) * scaled)
 
 
-def _eigenvalues(built: Built) -> Float[np.ndarray, "run dim"]:
-    if built.members:
-        return np.array([member.task.eigenvalues for member in built.members])
-    return np.stack([np.diag(task.covariance) for task in built.tasks])[built.task_of]
+def _spectrum(task: Any) -> Spectrum:
+    known = isinstance(task, RegressionTask | InContextInWeightMixture)
+    inputs = task.covariance if known else population_moments(task).input
+    spectrum = spectrum_of(inputs)
+    values, vectors, exact = spectrum
+    return spectrum if exact else Spectrum(values[::-1], vectors[:, ::-1], exact)  # read off the matrix they rise
 
 
 def allocation(measured: Measured) -> Scalars:
@@ -236,7 +215,6 @@ COMPUTED: dict[str, Callable[[Measured], Scalars]] = {
 
 
 def scalars_of(measured: Measured) -> Scalars:
-    """All that is asked for."""
     made = basic(measured)
     for name in measured.built.experiment.record.measure:
         made |= COMPUTED[name](measured)

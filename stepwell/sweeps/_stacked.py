@@ -1,8 +1,7 @@
 """Initial models and losses of many runs: stacked where a kind offers that, else one by one, grouped by structure."""
 
 import dataclasses
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -13,55 +12,31 @@ from jaxtyping import Float
 
 from stepwell._util import paper_time
 from stepwell._util.errors import InvalidInput
+from stepwell._util.text import canonical_text
 from stepwell.dynamics import Ensemble
-from stepwell.experiments import (
-    AbstractTraining,
-    Descent,
-    Experiment,
-    Flow,
-    Online,
-    build_model,
-    build_objective,
-    build_task,
-    canonical_text,
-    find_kind,
-    keys_of,
-    normalization_of,
-    note_of,
-    time_scale,
-    training_of,
-)
+from stepwell.experiments import AbstractTraining, Descent, Experiment, Flow, Keys, Online, build_together, find_kind
 from stepwell.models import AbstractModel
-from stepwell.objectives import AbstractQuadraticObjective, Population
-from stepwell.tasks import ContextLengths, InContextRegression, random_rotation
+from stepwell.objectives import AbstractQuadraticObjective
 
-from ._plan import Work, is_stacked
+from ._plan import Block, is_stacked, rotated_field
 
 
 @dataclasses.dataclass(frozen=True)
 class Built:
     """Runs of one structure, which one program computes."""
 
-    experiment: Experiment
-    """The first of them."""
+    experiment: Experiment  # the first of them
     training: AbstractTraining
-    models: Any
-    """An `Ensemble`; of a single run its model."""
-    losses: Any
-    """One objective for all runs, or an `Ensemble` with one for each."""
-    rates: Float[np.ndarray, " run"] | None
-    """Of plain gradient descent."""
-    factors: Float[np.ndarray, " run"]
-    """The paper's time for one unit of the flow time of each run."""
+    models: Any  # an `Ensemble`; of a single run its model
+    losses: Any  # one objective for all runs, or an `Ensemble` with one for each
+    rates: Float[np.ndarray, " run"] | None  # of plain gradient descent
+    factors: Float[np.ndarray, " run"]  # the paper's time for one unit of the flow time of each run
     unit: str
-    tasks: list[Any]
-    """Different tasks; of stacked runs in the basis of their eigenvectors."""
-    task_of: np.ndarray
-    """Which of them a run has."""
+    tasks: list[Any]  # different tasks; of stacked runs in the basis of their eigenvectors
+    task_of: np.ndarray  # which of them a run has
     rotations: Float[np.ndarray, "run dim dim"] | None
-    """The eigenvectors of the task of each run, as columns; None where they are the axes, or not known."""
-    members: tuple[Experiment, ...] = ()
-    """Each run, if they were built one by one."""
+    """What the task of each run is rotated by; None for runs whose tasks are as they are."""
+    members: tuple[Experiment, ...] = ()  # each run, if they were built one by one
 
     @property
     def size(self) -> int:
@@ -69,7 +44,6 @@ class Built:
 
     @property
     def template(self) -> Any:
-        """A model of their class."""
         return self.models.member(0) if isinstance(self.models, Ensemble) else self.models
 
     def weights(self) -> dict[str, np.ndarray]:
@@ -90,8 +64,6 @@ class Built:
         return each[0] * steps if (each == each[0]).all() else each[:, None] * steps
 
     def take(self, rows: np.ndarray) -> "Built":
-        """Some of the runs."""
-
         def of(thing: Any) -> Any:
             if not isinstance(thing, Ensemble):
                 return thing
@@ -110,120 +82,45 @@ class Built:
         )
 
 
-def build(work: Work) -> Iterator[tuple[np.ndarray, Built]]:
+def build(work: Block) -> Iterator[tuple[np.ndarray, Built]]:
     """The runs of a piece of work in groups of one structure, each with its places."""
-    if is_stacked(work.configuration(0)):
-        yield np.arange(work.runs), build_stacked(work)
+    if is_stacked(work.configuration()):
+        yield np.arange(len(work)), build_stacked(work)
     else:
-        yield from build_plainly([Experiment.from_canonical(work.configuration(row)) for row in range(work.runs)])
+        yield from build_plainly([Experiment.from_canonical(work.configuration(row)) for row in range(len(work))])
 
 
-# Many at once.
+def build_stacked(work: Block) -> Built:
+    """Runs whose kinds say how their tasks, models and objectives are built together.
 
-
-def build_stacked(work: Work) -> Built:
-    """One regression over infinitely many sequences with linear attention, all runs at once.
-
-    Weights are those of the plain builders bit for bit; moments are those of the task in the basis of its eigenvectors,
+    Weights are those of the plain builders bit for bit; losses are those of the task in the basis of its eigenvectors,
     rotated for each run, which is the same to rounding.
     """
-    experiment = Experiment.from_canonical(work.configuration(0))
-    seeds = np.array(work.column("seed"))
-    models = _drawn(experiment, seeds, np.array(work.column("model.scale"), np.float64))
-    tasks, task_of = _eigenbasis_tasks(work)
-    aligned = np.array([word == "axes" for word in work.column("task.directions")])
-    rotations = _rotations(len(experiment.task.eigenvalues), seeds, aligned)
-    objectives = [Population(task, normalization_of(experiment)) for task in tasks]
-    losses: Any = objectives[0]
-    if len(objectives) > 1 or rotations is not None:
-        losses = _rotated(objectives, task_of, rotations)
-    training = training_of(experiment)
-    rates = np.array(work.column("training.rate"), np.float64) if _is_plain(training) else None
-    contexts = [experiment.task.context if len(task.context.counts) > 1 else task.context.longest for task in tasks]
-    scales = [time_scale({"context": context}, experiment.model) for context in contexts]
-    factors = np.array([scale.factor for scale in scales])[task_of]
-    return Built(experiment, training, models, losses, rates, factors, scales[0].unit, tasks, task_of, rotations)
+    alike, task_of = _eigenbasis(work)
+    first, last = (Experiment.from_canonical(work.configuration(row)) for row in (0, len(work) - 1))
+    aligned = np.array([word == "axes" for word in work.column(str(rotated_field(work.configuration())))])
+    seeds, scales = np.array(work.column("seed")), np.array(work.column("model.scale"), np.float64)
+    made = build_together(alike, task_of, ends=(first, last), seeds=seeds, scales=scales, aligned=aligned)
+    training = first.build_training()
+    plain = isinstance(training, Descent) and training.plain
+    rates = np.array(work.column("training.rate"), np.float64) if plain else None
+    times = [one.time_scale for one in alike]
+    factors = np.array([time.factor for time in times])[task_of]
+    return Built(
+        first, training, made.models, made.losses, rates, factors, times[0].unit, made.tasks, task_of, made.rotations
+    )
 
 
-def _is_plain(training: AbstractTraining) -> bool:
-    return isinstance(training, Descent) and training.plain
-
-
-def _drawn(experiment: Experiment, seeds: np.ndarray, scales: np.ndarray) -> Ensemble:
-    """Random initial models, as the plain builders draw them: standard deviation times normal numbers, weight by
-    weight, and zero in the label blocks."""
-    unit = experiment.replace(model={"scale": 1.0})
-    keys = keys_of(unit.seed)
-    template = build_model(unit, build_task(unit, keys), keys)
-    parts = [np.asarray(part) for part in jax.tree.leaves(eqx.filter(template, eqx.is_array))]
-    divisors = note_of(experiment.model.kind, "divisors")
-    dim, outputs = len(experiment.task.eigenvalues), experiment.task.outputs
-    deviations = scales[:, None] / np.array(divisors(experiment.model, dim, outputs))
-    drawn, seed_of = np.unique(seeds, return_inverse=True)
-    sizes = [part.size for part in parts]
-    normals = np.asarray(_normals(sum(sizes))(keys_of(drawn).initialization))
-    spread = np.repeat(np.arange(len(parts)), sizes)
-    weights = deviations[:, spread] * normals[seed_of]
-    weights[:, np.concatenate([np.ravel(part) for part in parts]) == 0.0] = 0.0
-    return Ensemble.like(template, weights)
-
-
-@functools.cache
-def _normals(count: int) -> Callable[[Any], Any]:
-    """Normal numbers of many keys; number i of a key does not depend on how many are drawn."""
-    return jax.jit(jax.vmap(lambda key: jax.random.normal(key, (count,))))
-
-
-def _eigenbasis_tasks(work: Work) -> tuple[list[InContextRegression], np.ndarray]:
-    """Different tasks, in the basis of their eigenvectors, and which of them each run has."""
-    names = [name for name in work.fields if name.startswith("task.") and name != "task.directions"]
-    columns = [[tuple(v) if isinstance(v, list) else v for v in work.fields[name]] for name in names]
-    rows = list(zip(*columns, strict=True)) if names else [()] * work.runs
+def _eigenbasis(work: Block) -> tuple[list[Experiment], np.ndarray]:
+    """A run of each different task and objective, in the basis of its eigenvectors, and which of them each run has."""
+    rotated = str(rotated_field(work.configuration()))
+    names = [name for name in work.fields if name.startswith(("task.", "objective.")) and name != rotated]
+    columns = [[tuple(v) if isinstance(v, list) else v for v in work.column(name)] for name in names]
+    rows = list(zip(*columns, strict=True)) if names else [()] * len(work)
+    firsts = {row: place for place, row in reversed([*enumerate(rows)])}
     number = {row: place for place, row in enumerate(dict.fromkeys(rows))}
-    places = np.array([number[row] for row in rows])
-    firsts = [int(np.argmax(places == place)) for place in range(len(number))]
-    made = []
-    for given in map(work.configuration, firsts):
-        omega = given.get("task.task_eigenvalues")
-        made.append(
-            InContextRegression(
-                np.diag(given["task.eigenvalues"]),
-                ContextLengths(given["task.context"]),
-                task_covariance=None if omega is None else np.diag(omega),
-                noise_variance=given["task.noise"],
-                outputs=given["task.outputs"],
-                centered=given["task.centered"],
-                whitened=given["task.whitened"],
-            )
-        )
-    return made, places
-
-
-def _rotations(dim: int, seeds: np.ndarray, aligned: np.ndarray) -> np.ndarray | None:
-    """The eigenvectors of the covariance of each run, as the plain builder draws them."""
-    if aligned.all():
-        return None
-    drawn, places = np.unique(seeds, return_inverse=True)
-    keys = np.asarray(jax.random.key_data(keys_of(drawn).task))
-    made = np.stack([random_rotation(dim, key=jax.random.wrap_key_data(key)) for key in keys])[places]
-    made[aligned] = np.eye(dim)
-    return made
-
-
-def _rotated(losses: list[Population], task_of: np.ndarray, rotations: np.ndarray | None) -> Ensemble:
-    """The loss of each run: that of its task in the basis of its eigenvectors, rotated."""
-    stacked = Ensemble.of(losses).stacked
-
-    def of_runs(part: Any) -> Any:
-        each = np.asarray(part)[task_of]
-        if each.ndim == 3 and rotations is not None:
-            each = np.einsum("rij,rjk,rlk->ril", rotations, each, rotations, optimize=True)
-        return jax.device_put(each)
-
-    return Ensemble(jax.tree.map(of_runs, stacked), task_of.size)
-
-
-# One by one.
+    alike = [Experiment.from_canonical(work.configuration(firsts[row]) | {rotated: "axes"}) for row in number]
+    return alike, np.array([number[row] for row in rows])
 
 
 def build_plainly(experiments: list[Experiment]) -> Iterator[tuple[np.ndarray, Built]]:
@@ -233,10 +130,8 @@ def build_plainly(experiments: list[Experiment]) -> Iterator[tuple[np.ndarray, B
     descent, and one time scale. What cannot be stacked or compared is a group of its own.
     """
     task_keys = [_key(experiment, "task") for experiment in experiments]
-    made: dict[Any, Any] = {}
-    for key, experiment in zip(task_keys, experiments, strict=True):
-        if key not in made:
-            made[key] = build_task(experiment, keys_of(experiment.seed))
+    firsts = dict(zip(reversed(task_keys), reversed(experiments), strict=True))
+    made = {key: experiment.build_task() for key, experiment in firsts.items()}
     tasks = [made[key] for key in task_keys]
     models = _models(experiments, tasks)
     objectives: dict[Any, Any] = {}
@@ -247,7 +142,7 @@ def build_plainly(experiments: list[Experiment]) -> Iterator[tuple[np.ndarray, B
         model_key = (_key(experiment, "model"), experiment.seed) if wanted else experiment.model.get("normalization")
         key = task_keys[row], _key(experiment, "objective"), model_key
         if key not in objectives:
-            objectives[key] = build_objective(experiment, task, model, keys_of(experiment.seed))
+            objectives[key] = experiment.build_objective(task, model)
         built.append((task, model, objectives[key]))
         groups.setdefault(_structure(experiment, model, objectives[key], row), []).append(row)
     for rows in groups.values():
@@ -262,7 +157,9 @@ def _models(experiments: list[Experiment], tasks: list[Any]) -> list[Any]:
         kind = find_kind("model", experiment.model.kind)
         same = None
         if "many" in kind.notes:
-            fixed = {name: experiment.model[name] for name in kind.fields if not _varies(experiment.model[name])}
+            fixed = {
+                name: experiment.model[name] for name in kind.fields if not isinstance(experiment.model[name], float)
+            }
             same = kind.name, id(tasks[row]), repr(fixed)
         groups.setdefault(same, []).append(row)
     for same, rows in groups.items():
@@ -270,37 +167,33 @@ def _models(experiments: list[Experiment], tasks: list[Any]) -> list[Any]:
         if same is not None and len(rows) > 1:
             each = _vectorized(members, task)
         else:
-            each = (build_model(experiments[row], tasks[row], keys_of(experiments[row].seed)) for row in rows)
+            each = (experiments[row].build_model(tasks[row]) for row in rows)
         for row, model in zip(rows, each, strict=True):
             models[row] = model
     return models
 
 
-def _varies(value: Any) -> bool:
-    return isinstance(value, float)
-
-
 def _vectorized(members: list[Experiment], task: Any) -> Iterator[Any]:
     """Models by the vectorized builder of their kind, the first and the last compared with the plain one."""
-    kind, first, keys = find_kind("model", members[0].model.kind), members[0].model, keys_of([m.seed for m in members])
+    kind, first, keys = find_kind("model", members[0].model.kind), members[0].model, Keys([m.seed for m in members])
     context = {"task": task, "key": keys.initialization, "keys": keys}
     fields = {
-        name: np.array([one.model[name] for one in members]) if _varies(first[name]) else first[name]
+        name: np.array([one.model[name] for one in members]) if isinstance(first[name], float) else first[name]
         for name in kind.fields
     }
     stacked = kind.notes["many"](*(context[name] for name in kind.wants), **fields)
     arrays, rest = eqx.partition(stacked, eqx.is_array)
     leaves, structure = jax.tree.flatten(arrays)
     leaves = [np.asarray(leaf) for leaf in leaves]
-    plain = {row: build_model(members[row], task, keys_of(members[row].seed)) for row in {0, len(members) - 1}}
+    plain = {row: members[row].build_model(task) for row in {0, len(members) - 1}}
     for row in range(len(members)):
         own = [jax.device_put(leaf[row]) if leaf.shape[:1] == (len(members),) else leaf for leaf in leaves]
         model = eqx.combine(jax.tree.unflatten(structure, own), rest)
         if row in plain and not bool(eqx.tree_equal(model, plain[row])):
             raise InvalidInput(
-                f"the vectorized builder (many) of the model kind {kind.name} makes another model than the plain one, "
-                f"at seed {members[row].seed}; weights must be the same bit for bit, with the runs as their first "
-                "axis: mend it, or leave it out"
+                f"the note 'many' of the model kind {kind.name} makes another model than its builder, at seed "
+                f"{members[row].seed}; weights must be the same bit for bit, with the runs as their first axis: "
+                "correct the note, or leave it out"
             )
         yield model
 
@@ -316,7 +209,7 @@ def _key(experiment: Experiment, section: Any) -> Any:
 
 def _structure(experiment: Experiment, model: Any, objective: Any, row: int) -> Any:
     """What runs must have in common to be trained as one."""
-    training = training_of(experiment)
+    training = experiment.build_training()
     together = isinstance(training, Descent) and not isinstance(objective, Online)
     if isinstance(training, Flow) and training.until != "converged":
         # The solver for many runs of other losses takes several times as long as one run after the other.
@@ -324,7 +217,7 @@ def _structure(experiment: Experiment, model: Any, objective: Any, row: int) -> 
     if not together:
         return row
     rule: Any = (training.steps, "plain") if isinstance(training, Descent) and training.plain else training
-    scale = time_scale(experiment.task, experiment.model)
+    scale = experiment.time_scale
     key = rule, scale.unit, scale.factor if isinstance(training, Flow) else None, _form(model), _form(objective)
     try:
         hash(key)
@@ -342,32 +235,24 @@ def _form(thing: Any) -> Any:
 
 
 def _grouped(members: list[Experiment], built: list[tuple[Any, Any, Any]]) -> Built:
-    first, training = members[0], training_of(members[0])
+    first, training = members[0], members[0].build_training()
+    plain = isinstance(training, Descent) and training.plain
     tasks, models, objectives = zip(*built, strict=True)
     single = len(members) == 1
     alike = all(objective is objectives[0] for objective in objectives)
     distinct = list({id(task): task for task in tasks}.values())
     number = {id(task): place for place, task in enumerate(distinct)}
-    scales = [time_scale(member.task, member.model) for member in members]
+    scales = [member.time_scale for member in members]
     return Built(
         first,
         training,
         models[0] if single else Ensemble.of(list(models)),
         objectives[0] if alike else Ensemble.of(list(objectives)),
-        np.array([member.training.rate for member in members]) if _is_plain(training) else None,
+        np.array([member.training.rate for member in members]) if plain else None,
         np.array([scale.factor for scale in scales]),
         scales[0].unit,
         distinct,
         np.array([number[id(task)] for task in tasks]),
-        _own_rotations(members),
+        None,
         tuple(members),
     )
-
-
-def _own_rotations(members: list[Experiment]) -> np.ndarray | None:
-    """The eigenvectors of the tasks, where those are of our own kind of regression."""
-    if members[0].task.kind != "regression":
-        return None
-    seeds = np.array([member.seed for member in members])
-    aligned = np.array([member.task.directions == "axes" for member in members])
-    return _rotations(len(members[0].task.eigenvalues), seeds, aligned)

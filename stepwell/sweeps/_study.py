@@ -16,7 +16,7 @@ import dataclasses
 import math
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 import numpy as np
@@ -24,25 +24,26 @@ import numpy as np
 from stepwell._util import checks
 from stepwell._util.errors import InvalidInput
 from stepwell._util.text import nearest, shown
-from stepwell.experiments import SECTIONS, SEED, DeclaredField, Experiment, document_in, full_name, kinds
+from stepwell._util.toml import document_in
+from stepwell.experiments import SECTIONS, SEED, DeclaredField, Experiment, full_name, kinds
 
 from ._measures import MEASURES, scalars_in
 
-_LARGEST = 10**8
-"""Runs of a study, at the most."""
-_MOST_VALUES = 10**7
-"""Values of one axis, at the most."""
+_LARGEST = 10**8  # runs of a study, at the most
+_MOST_VALUES = 10**7  # values of one axis, at the most
 RECORD = {"points": 65, "spacing": "linear", "snapshots": 2}
 """What is kept of each run of a study, unless it says otherwise."""
-DRAW = "draw"
-"""The name of the axis of random draws."""
+DRAW = "draw"  # the name of the axis of random draws
 
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """Something that is varied: values by the dotted names of fields, all lists of one length.
+    """Fields that are varied together, as one dimension of the result.
 
-    Its `name` is that of its dimension in the result.
+    **Arguments:**
+
+    - `name`: of the dimension.
+    - `fields`: values by the dotted names of fields, all lists of one length.
     """
 
     name: str
@@ -54,13 +55,13 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """When a sweep begins no further work.
+    """Bounds beyond which a sweep begins no further work.
 
     **Arguments:**
 
-    - `runs`: after so many runs.
-    - `minutes`: after so much time.
-    - `gigabytes`: where what is computed at once would take more memory.
+    - `runs`: the largest number of runs that are computed.
+    - `minutes`: the time after which nothing new is begun.
+    - `gigabytes`: the memory that runs computed at once may take.
     """
 
     runs: int | None = None
@@ -71,17 +72,13 @@ class Limits:
     def of(cls, given: Any) -> "Limits":
         """Return the limits that a table describes, checked."""
         given = _check_keys("limits", given, ("runs", "minutes", "gigabytes"))
-        runs = checks.whole("the limit of runs", given["runs"]) if "runs" in given else None
-        others = (
-            checks.number(f"the limit of {name}", given[name], least=0.0, above=True) if name in given else None
-            for name in ("minutes", "gigabytes")
-        )
-        return cls(runs, *others)
+        made = {n: checks.number(f"the limit of {n}", given[n], least=0.0, above=True) for n in given if n != "runs"}
+        return cls(checks.whole("the limit of runs", given["runs"]) if "runs" in given else None, **made)
 
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """An experiment and what is varied in it.
+    """An experiment, and the fields that are varied in it.
 
     **Arguments:**
 
@@ -117,12 +114,12 @@ class Study:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many values each axis has."""
+        """The number of values of each axis."""
         return tuple(map(len, self.axes))
 
     @property
     def size(self) -> int:
-        """How many runs there are."""
+        """The number of runs."""
         return math.prod(self.shape)
 
     @classmethod
@@ -142,23 +139,18 @@ class Study:
         **Arguments:**
 
         - `base`: the `Experiment`, or its tables. What is varied takes the place of what it says.
-        - `sweep`: what is varied and crossed, by field.
-        - `together`: lists of equal length that are varied together, a dictionary for each axis.
-        - `draws`: random draws, as one axis, with their `count` and `seed`.
+        - `sweep`, `together`, `draws`, `limits`: the tables of these names; `together` is a list of them.
         - `record`: what is kept of each run, as the table `record` of an experiment.
-        - `limits`: when no further work is begun.
         - `source`: what messages call the study.
-
-        **Returns:** the study.
         """
         experiment = base if isinstance(base, Experiment) else Experiment.from_dict(_table(base, source), source)
         given = {**experiment.record.given, **_table({} if record is None else record, "record")}
         experiment = experiment.replace(record={**RECORD, **given})
-        axes = [_axis({name: given}) for name, given in _table(sweep, "sweep").items()]
+        axes = [_axis({name: given}, _values) for name, given in _table(sweep, "sweep").items()]
         for group in _tables_in(together, "together"):
             if not group:
                 raise InvalidInput(f"{source} has an empty table sweep.together; give it lists, or leave it out")
-            axes.append(_axis(group))
+            axes.append(_axis(group, _values))
         if draws is not None:
             axes.append(_drawn(_table(draws, "draws")))
         bounds = limits if isinstance(limits, Limits) else Limits.of({} if limits is None else limits)
@@ -166,14 +158,7 @@ class Study:
 
     @classmethod
     def read(cls, path: str) -> "Study":
-        """Return the study in a TOML file.
-
-        **Arguments:**
-
-        - `path`: the name of the file.
-
-        **Returns:** the study. `InvalidInput` is raised where the file has something else.
-        """
+        """Return the study in a TOML file; `InvalidInput` is raised where the file has something else."""
         return cls.in_document(document_in(path), path)
 
     @classmethod
@@ -222,19 +207,14 @@ def declared(name: str) -> list[DeclaredField]:
     return [kind.fields[field] for kind in kinds(section).values() if field in kind.fields]  # pyright: ignore
 
 
-def _axis(given: Mapping[str, Any]) -> Axis:
+def _axis(given: Mapping[str, Any], values_of: Callable[[str, Any], list[Any]], name: str = "") -> Axis:
     fields: dict[str, list[Any]] = {}
-    for name, values in given.items():
-        _enter(fields, name, _values(name, values))
-    return Axis(short_name(next(iter(fields))), fields)
-
-
-def _enter(fields: dict[str, list[Any]], name: str, values: list[Any]) -> None:
-    """Add a field of an axis, by its dotted name."""
-    full = full_name(name)
-    if full in fields:
-        raise InvalidInput(f"{full} is varied twice on one axis; give it once")
-    fields[full] = values
+    for field, each in given.items():
+        full = full_name(field)
+        if full in fields:
+            raise InvalidInput(f"{full} is varied twice on one axis; give it once")
+        fields[full] = values_of(field, each)
+    return Axis(name or short_name(next(iter(fields))), fields)
 
 
 def _is_integer(name: str) -> bool:
@@ -256,7 +236,6 @@ def _tables_in(value: Any, name: str) -> Iterable[Mapping[str, Any]]:
 
 
 def _check_keys(name: str, given: Any, allowed: Sequence[str]) -> Mapping[str, Any]:
-    """The table, if it has these keys alone."""
     for key in _table(given, name):
         if key not in allowed:
             raise InvalidInput(f"{name} has the unknown key {shown(key)}; {nearest(key, allowed)}")
@@ -264,7 +243,6 @@ def _check_keys(name: str, given: Any, allowed: Sequence[str]) -> Mapping[str, A
 
 
 def _values(name: str, given: Any) -> list[Any]:
-    """The values of an axis."""
     if isinstance(given, Mapping):
         return _grid(name, given)
     if isinstance(given, np.ndarray | range):
@@ -273,8 +251,6 @@ def _values(name: str, given: Any) -> list[Any]:
         raise InvalidInput(
             f"{name} is {shown(given)}; an axis is a list of values, a grid {{from, to, count}}, or {{from, count}}"
         )
-    if len(given) > _MOST_VALUES:
-        raise InvalidInput(f"{name} has {len(given)} values; at most {_MOST_VALUES} are possible")
     return [value.tolist() if isinstance(value, np.generic | np.ndarray) else value for value in given]
 
 
@@ -289,8 +265,7 @@ def _grid(name: str, given: Mapping[str, Any]) -> list[Any]:
     first, last, logarithmic = _range(name, given)
     if count == 1:
         raise InvalidInput(f"{name} has a grid of 1 value from {first:g} to {last:g}; give at least 2, or a list")
-    place = np.geomspace if logarithmic else np.linspace
-    return place(first, last, count).tolist()
+    return (np.geomspace if logarithmic else np.linspace)(first, last, count).tolist()
 
 
 def _range(name: str, given: Mapping[str, Any]) -> tuple[float, float, bool]:
@@ -314,28 +289,25 @@ def _drawn(given: Mapping[str, Any]) -> Axis:
         raise InvalidInput("draws have no count; say how many there are")
     count = _count("draws", given["count"])
     seed = checks.whole("seed of draws", given.get("seed", 0), least=0)
-    fields: dict[str, list[Any]] = {}
-    for name, each in given.items():
-        if name in ("count", "seed"):
-            continue
+
+    def drawn(name: str, each: Any) -> list[Any]:
         full = full_name(name)
         numbers = np.random.default_rng([seed, zlib.crc32(full.encode())])
         table = _check_keys(f"{name} of draws", each, ("from", "to", "spacing", "choose"))
         if set(table) == {"choose"}:
             choices = _values(name, table["choose"])
-            drawn = [choices[place] for place in numbers.integers(len(choices), size=count)]
-        elif "choose" in table or "from" not in table or "to" not in table:
+            return [choices[place] for place in numbers.integers(len(choices), size=count)]
+        if "choose" in table or "from" not in table or "to" not in table:
             raise InvalidInput(f"{name} of draws is {shown(dict(table))}; give it from and to, or choose a list")
-        elif _is_integer(full):
+        if _is_integer(full):
             low = checks.whole(f"from of {name}", table["from"], least=0)
             high = checks.whole(f"to of {name}", table["to"])
-            drawn = numbers.integers(low, high, size=count, endpoint=True).tolist()
-        else:
-            first, last, logarithmic = _range(name, table)
-            uniform = numbers.random(count)
-            drawn = first * (last / first) ** uniform if logarithmic else first + (last - first) * uniform
-            drawn = drawn.tolist()
-        _enter(fields, name, drawn)
+            return numbers.integers(low, high, size=count, endpoint=True).tolist()
+        first, last, logarithmic = _range(name, table)
+        uniform = numbers.random(count)
+        return (first * (last / first) ** uniform if logarithmic else first + (last - first) * uniform).tolist()
+
+    fields = {name: each for name, each in given.items() if name not in ("count", "seed")}
     if not fields:
         raise InvalidInput("draws have no field; name what is drawn, for instance scale = {from = 0.001, to = 0.1}")
-    return Axis(DRAW, fields)
+    return _axis(fields, drawn, DRAW)

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,73 +18,69 @@ from stepwell._util.run_names import first_of_each
 from stepwell.experiments import Experiment
 from stepwell.store import Column, Shard, Store
 
-from ._plan import Block, Program, Work, blocks_of, bytes_of, names_of, programs_of, seconds_of
+from ._plan import Block, Program, blocks_of, bytes_of, names_of, programs_of, seconds_of
 from ._study import RECORD, Study, short_name
 
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-Compute = Callable[[Iterable[tuple[Work, int]]], Iterator[Shard]]
+Compute = Callable[[Iterable[tuple[Block, int]]], Iterator[Shard]]
 """From pieces of work, each with the size of its program, to shards, one or more of each, in any order."""
 
 
 class Plan(NamedTuple):
-    """What a study will take, before anything is computed."""
+    """The cost of a study, estimated before anything is computed."""
 
     runs: int
-    """Runs of the study."""
-    stored: int
-    """Of which the store has so many."""
-    waiting: int
-    """Of which so many will be computed, within the limits."""
-    programs: int
-    """Programs to be compiled."""
-    shards: int
-    """Files to be written."""
+    stored: int  # of which the store has so many
+    waiting: int  # of which so many will be computed, within the limits
+    programs: int  # to be compiled
+    shards: int  # files to be written
     seconds: float
-    """How long it will take, about."""
-    bytes: int
-    """What it will take on the disk, about."""
+    bytes: int  # on the disk
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A study that is being worked on: its runs, and the programs that compute those which are missing."""
+    """A planned study: all its runs, and the programs that compute those which the store lacks."""
 
     study: Study
     store: Store
     blocks: list[Block]
     programs: list[Program]
     stored: int
-    fresh: bool = False
-    """Whether runs that are stored are replaced."""
+    fresh: bool = False  # whether runs that are stored are replaced
 
     @property
     def waiting(self) -> int:
         return sum(program.runs for program in self.programs)
 
     def plan(self) -> Plan:
-        """What is to be done."""
-        seconds = sum(program.runs * seconds_of(program.blocks[0].first) for program in self.programs)
-        size = sum(program.runs * bytes_of(program.blocks[0].first) for program in self.programs)
+        """Return the cost of the runs that are computed."""
+        seconds = sum(program.runs * seconds_of(program.blocks[0].configuration()) for program in self.programs)
+        size = sum(program.runs * bytes_of(program.blocks[0].configuration()) for program in self.programs)
         shards = sum(-(-program.runs // program.size) for program in self.programs)
         compiling = 3.0 * len(self.programs)
         return Plan(self.study.size, self.stored, self.waiting, len(self.programs), shards, seconds + compiling, size)
 
     def remarks(self) -> list[str]:
-        """Lines on values of the runs to compute that are allowed but doubtful, each once."""
-        from stepwell.experiments import remarks
+        """Return remarks on values of the runs to compute that are allowed but doubtful, each once."""
+        return list(dict.fromkeys(line for first in self._first_of_each() for line in first.remarks()))
 
+    def check(self) -> None:
+        """Raise what the first run of each program would raise before its first step."""
+        for first in self._first_of_each():
+            first.check()
+
+    def _first_of_each(self) -> Iterator[Experiment]:
         ours = {f"record.{name}": value for name, value in RECORD.items()}
-        lines: list[str] = []
-        for first in (program.blocks[0].first for program in self.programs):
+        for first in (program.blocks[0].configuration() for program in self.programs):
             given = {name: value for name, value in first.items() if name not in ours or ours[name] != value}
-            lines += remarks(Experiment.from_canonical(given))
-        return list(dict.fromkeys(lines))
+            yield Experiment.from_canonical(given)
 
-    def parts(self) -> Iterator[tuple[Work, int]]:
-        """The pieces of work, each with the size of its program."""
+    def parts(self) -> Iterator[tuple[Block, int]]:
+        """Return the blocks of runs that are computed at once, each with the size of its program."""
         for program in self.programs:
             for work in program.parts():
                 yield work, program.size
@@ -92,12 +89,12 @@ class Job:
 def plan_sweep(
     study: Study, store: Store, *, part: tuple[int, int] | None = None, limit: int | None = None, fresh: bool = False
 ) -> Job:
-    """Return what of a study the store lacks, and the programs that compute it.
+    """Return the runs of a study that the store lacks, and the programs that compute them.
 
     **Arguments:**
 
     - `study`: the study.
-    - `store`: where its runs are kept.
+    - `store`: where its runs are stored.
     - `part`: (i, n) takes the i-th of n equal parts of the study, counted from 1; by default all of it.
     - `limit`: no more runs than so many; by default all.
     - `fresh`: whether to compute runs again that the store has.
@@ -135,8 +132,7 @@ def plan_sweep(
     return Job(study, store, blocks, programs_of(missing, **most_bytes), int((known & mine).sum()), fresh)
 
 
-def compute_in_process(parts: Iterable[tuple[Work, int]]) -> Iterator[Shard]:
-    """The shards of pieces of work, each with the size of its program, computed in this process."""
+def compute_in_process(parts: Iterable[tuple[Block, int]]) -> Iterator[Shard]:
     from ._compute import compute  # JAX takes a second to import
 
     for work, size in parts:
@@ -146,16 +142,14 @@ def compute_in_process(parts: Iterable[tuple[Work, int]]) -> Iterator[Shard]:
 def compute_missing(job: Job, compute: Compute = compute_in_process, *, progress: bool = True) -> tuple[str, str]:
     """Compute what is missing, and store each shard as soon as it is there; the outcome, and a message."""
     deadline = None if job.study.limits.minutes is None else time.monotonic() + 60 * job.study.limits.minutes
-    done, total = 0, job.waiting
+    done, total, late = 0, job.waiting, False
     if not total:
         return "finished", ""
-    late = False
 
-    def in_time() -> Iterator[tuple[Work, int]]:
+    def in_time() -> Iterator[tuple[Block, int]]:
         nonlocal late
         for part in job.parts():
-            if deadline is not None and time.monotonic() > deadline:
-                late = True
+            if late := deadline is not None and time.monotonic() > deadline:
                 return
             if signals.pressed:
                 raise KeyboardInterrupt
@@ -171,7 +165,7 @@ def compute_missing(job: Job, compute: Compute = compute_in_process, *, progress
                 if signals.pressed:
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
-            message = f"{interrupted()}; {done} of {total} runs are in {job.store.path}, the same call goes on"
+            message = f"{interrupted()}; {done} of {total} runs are in {job.store.path}, the same call resumes it"
             return "interrupted", message
     if late:
         return "out of time", f"the limit of {job.study.limits.minutes:g} minutes came after {done} of {total} runs"
@@ -193,9 +187,9 @@ def sweep(
     fresh: bool = False,
     progress: bool = True,
 ) -> "xr.Dataset":
-    """Run a study: many runs that differ in some fields. What the store has already is not computed again.
+    """Train many runs that differ in some fields, and return their scalars. What the store has is not computed again.
 
-    Ctrl-C, SIGTERM and SIGHUP end it, and the same call goes on where it was.
+    Ctrl-C, SIGTERM and SIGHUP end it, and the same call resumes it.
 
     **Arguments:**
 
@@ -205,9 +199,9 @@ def sweep(
       "to": …, "count": …, "spacing": "log"}`, a grid; or `{"from": 0, "count": 100}`, integers.
     - `together`: lists of equal length that are varied together, a dictionary for each such axis.
     - `draws`: random draws, as one axis: their `count`, and ranges by field.
-    - `record`: `points` of the loss that are kept of each run, `snapshots` of the weights, and what to `measure`; by
+    - `record`: `points` of the loss that are stored of each run, `snapshots` of the weights, and what to `measure`; by
       default 65 points and 2 snapshots.
-    - `store`: where runs are kept; by default `stepwell-runs`, or what `STEPWELL_STORE` says.
+    - `store`: where runs are stored; by default `stepwell-runs`, or what `STEPWELL_STORE` says.
     - `workers`: how many processes compute; by default this one does. It needs Dask (`stepwell[cluster]`).
     - `client`: a `dask.distributed.Client` of a cluster, instead.
     - `limit`: compute no more runs than so many.
@@ -224,7 +218,7 @@ def sweep(
     >>> experiment = sw.Experiment(task={"dim": 2}, training=training)
     >>> over = {"scale": [0.1, 0.3], "seed": {"from": 0, "count": 20}}
     >>> result = sw.sweep(experiment, over, store="runs", progress=False)
-    >>> dict(result.sizes), result.final_loss.mean("seed").values.round(2).tolist()
+    >>> dict(result.sizes), result.final_loss.mean("seed", skipna=False).values.round(2).tolist()
     ({'scale': 2, 'seed': 20}, [0.21, 0.09])
     """
     chosen = study_of(study, over, together=together, draws=draws, record=record)
@@ -234,18 +228,13 @@ def sweep(
 
 @checked
 def run_job(
-    job: Job,
-    *,
-    workers: int | None = None,
-    client: Any = None,
-    scheduler: str | None = None,
-    progress: bool = True,
+    job: Job, *, workers: int | None = None, client: Any = None, scheduler: str | None = None, progress: bool = True
 ) -> "xr.Dataset":
-    """Compute what is missing of a study, and return its result.
+    """Compute the runs of a study that the store lacks, and return its scalars.
 
     **Arguments:**
 
-    - `job`: what is to be computed.
+    - `job`: the planned study, as `plan_sweep` returns it.
     - `workers`: how many processes compute; by default this one does.
     - `client`: a `dask.distributed.Client` of a cluster, instead.
     - `scheduler`: the address of a scheduler, such as `tcp://10.0.0.1:8786`, instead.
@@ -264,10 +253,10 @@ def run_job(
     """
     if workers is None and client is None and scheduler is None:
         return _result(job, *compute_missing(job, progress=progress))
-    from ._cluster import on_cluster
+    from ._cluster import open_cluster, shards_from
 
-    with on_cluster(workers=workers, client=client, scheduler=scheduler) as compute:
-        ended = compute_missing(job, compute, progress=progress)
+    with open_cluster(workers=workers, client=client, scheduler=scheduler) as cluster:
+        ended = compute_missing(job, partial(shards_from, cluster), progress=progress)
     return _result(job, *ended)
 
 
@@ -291,15 +280,10 @@ def _result(job: Job, outcome: str, message: str) -> "xr.Dataset":
 
 def _placed(known: np.ndarray, column: Column) -> np.ndarray:
     """A column at the places of its runs; where there is none, not a number or an empty string."""
-    values = column.decoded()
-    if column.categories is not None:
-        texts = np.array([_text(value) for value in values.tolist()] or [""])
-        made = np.full(known.size, "", dtype=texts.dtype)
-        made[known] = texts[: int(known.sum())]
-        return made
+    values = column.labels()
     if known.all():
         return values
-    made = np.full(known.size, np.nan)
+    made = np.full(known.size, "", values.dtype) if values.dtype.kind == "U" else np.full(known.size, np.nan)
     made[known] = values
     return made
 
@@ -345,7 +329,6 @@ def table_of(result: "xr.Dataset") -> "pd.DataFrame":
 
 
 def study_of(study: Any, over: Mapping | None, **parts: Any) -> Study:
-    """The study that the arguments of `sweep` describe."""
     given: dict[str, Any] = {name: value for name, value in parts.items() if value is not None}
     if isinstance(study, Experiment | Mapping):
         return Study.of(study, over or {}, **given)

@@ -11,13 +11,15 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from typing import NoReturn
 
 
 def main(address: str, folder: str, core: int) -> None:
     """Work for the scheduler at `address`, on one core, with scratch files in `folder`, which goes with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program that started this one handles it
-    threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
+    parent, watcher = os.getppid(), threading.Thread(target=_end_with_parent, args=(folder,), daemon=True)
+    watcher.start()
     if core >= 0:
         os.sched_setaffinity(0, {core})  # read by XLA, BLAS and the kernels when they start threads
 
@@ -39,12 +41,20 @@ def main(address: str, folder: str, core: int) -> None:
             async with Worker(address, dashboard=False, dashboard_address="127.0.0.1:0", **options) as worker:
                 await worker.finished()
 
-    asyncio.run(work())
+    try:
+        asyncio.run(work())
+    finally:
+        if os.getppid() != parent:  # the scheduler went with the parent, and the watcher is still removing the folder
+            watcher.join()
 
 
 def _end_with_parent(folder: str) -> NoReturn:
     sys.stdin.buffer.read()
-    shutil.rmtree(folder, ignore_errors=True)
+    for _ in range(100):  # the worker's own thread, and other workers, may still write into it
+        shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.exists(folder):
+            break
+        time.sleep(0.05)
     os._exit(0)
 
 

@@ -45,7 +45,7 @@ class PopulationMoments(eqx.Module):
     - `input`: $\Lambda = E[x_q x_q^\top]$, (dim, dim).
     - `cross`: $M = E[\beta w^\top]$, (dim, dim).
     - `second`: $C = E[\beta \beta^\top]$, (dim, dim).
-    - `label_power`: $E[y_q^2] = \mathrm{tr}(E[w w^\top]\Lambda)$, the loss of answering zero.
+    - `label_power`: $E[y_q^2] = \mathrm{tr}(E[w w^\top]\Lambda)$, the loss of predicting zero.
 
     **Example:**
 
@@ -126,16 +126,9 @@ class AbstractTask(eqx.Module):
 
     @abc.abstractmethod
     def draw(self, sequences: int, *, key: RandomKey) -> Batch:
-        """Draw sequences by one computation, which `online` traces inside `jax.jit`.
+        """Return a `Batch` of so many sequences by one computation, which `online` traces inside `jax.jit`.
 
         These may be other sequences than those of `sample` with the same key.
-
-        **Arguments:**
-
-        - `sequences`: the number of sequences.
-        - `key`: a JAX random key.
-
-        **Returns:** a `Batch` of so many sequences.
         """
 
     def __repr__(self) -> str:
@@ -158,13 +151,9 @@ class AbstractTask(eqx.Module):
 
     @checked
     def moments(self, normalization: Normalization = "1/N") -> PopulationMoments:
-        """The moments of the population in closed form, for a task that has them.
+        """Return the moments at infinitely many sequences, in closed form; a class without them raises `InvalidInput`.
 
-        **Arguments:**
-
-        - `normalization`: what the sum over context pairs is divided by: "1/N", "none" or "1/tokens".
-
-        **Returns:** the `PopulationMoments`. A class without closed-form moments raises `InvalidInput`.
+        `normalization` says what the sum over context pairs is divided by.
         """
         name = type(self).__name__
         if self.closed_form is None:
@@ -181,17 +170,9 @@ class AbstractTask(eqx.Module):
     def blocks(
         self, sequences: int, *, key: RandomKey, numbers: range | None = None, correction: Correction | None = None
     ) -> Iterator[Batch]:
-        """The blocks of 2048 sequences that `chunks` and `sample` are made of; the last is not cut.
+        """Return the blocks of 2048 sequences that `chunks` and `sample` are made of; the last is not cut.
 
-        **Arguments:**
-
-        - `sequences`: the number of sequences that are wanted in all.
-        - `key`: a JAX random key.
-        - `numbers`: of the blocks wanted, counted from 0; by default all.
-        - `correction`: of tasks that are `centered` or `whitened`, what `correction(sequences, key=key)` returned; by
-          default it is computed, from all blocks.
-
-        **Returns:** an iterator over `Batch` objects.
+        `numbers` are those of the blocks wanted, counted from 0, by default all; `correction` is as in `chunks`.
         """
         wanted = block_numbers(sequences) if numbers is None else numbers
         if self.drawn_blocks is not None:
@@ -208,7 +189,7 @@ class AbstractTask(eqx.Module):
         numbers: range | None = None,
         correction: Correction | None = None,
     ) -> Iterator[Batch]:
-        """The sequences of `sample(sequences, key=key)`, a part at a time.
+        """Return the sequences of `sample(sequences, key=key)`, a `Batch` at a time.
 
         **Arguments:**
 
@@ -220,8 +201,6 @@ class AbstractTask(eqx.Module):
           What several machines draw of one sample, each its own blocks, is the whole of it.
         - `correction`: of tasks that are `centered` or `whitened`, what `correction(sequences, key=key)` returned; by
           default it is computed, from all blocks.
-
-        **Returns:** an iterator over `Batch` objects.
         """
         sequences = checks.whole("number of sequences", sequences)
         block = 8 * BLOCK * self.context.tokens * (self.dim + 2 * self.outputs)
@@ -246,12 +225,7 @@ class AbstractTask(eqx.Module):
     def sample(self, sequences: int, *, key: RandomKey) -> Batch:
         """Draw sequences, all in memory at once; `chunks` yields the same ones part by part.
 
-        **Arguments:**
-
-        - `sequences`: the number of sequences.
-        - `key`: a JAX random key.
-
-        **Returns:** a `Batch` of so many sequences. If the task is `centered` or `whitened`, the sample is so exactly.
+        If the task is `centered` or `whitened`, the sample is so exactly.
         """
         sequences = checks.whole("number of sequences", sequences)
         width = self.context.tokens * (self.dim + 2 * self.outputs)
@@ -301,7 +275,7 @@ def assemble(
     truth: Float[Array, "sequences tokens outputs"],
     context: ContextLengths,
 ) -> Batch:
-    """A batch of tokens (x, shown label), the last label zeroed.
+    """Return a batch of tokens (x, shown label), the last label zeroed.
 
     **Arguments:**
 

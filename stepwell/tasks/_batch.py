@@ -75,16 +75,11 @@ class Batch(Remembering):
     @remembered
     @eqx.filter_jit
     def cubic_features(self, normalization: Normalization = "1/N") -> "FeatureBatch":
-        r"""The cubic features $z = \mathrm{vec}(\beta x_q^\top)$ of every sequence, at every context length.
+        r"""Return the cubic features $z = \mathrm{vec}(\beta x_q^\top)$ of every sequence, at every context length.
 
-        $\beta = s_N \sum_{n \le N} y_n x_n$. Several outputs are stacked: the feature vector is (outputs, dim, dim) in
-        row-major order.
-
-        **Arguments:**
-
-        - `normalization`: $s_N$, "1/N", "none" or "1/tokens".
-
-        **Returns:** one example for each sequence and context length, weighted by the probability of that length.
+        $\beta = s_N \sum_{n \le N} y_n x_n$, with the `normalization` $s_N$. Several outputs are stacked: the feature
+        vector is (outputs, dim, dim) in row-major order. There is one example for each sequence and context length,
+        weighted by the probability of that length.
         """
         x, y = self.tokens[..., : self.dim], self.tokens[..., self.dim :]
         return self._features_of(_context_sums(y, x, self.context), normalization)
@@ -93,17 +88,10 @@ class Batch(Remembering):
     @remembered
     @eqx.filter_jit
     def full_features(self, normalization: Normalization = "1/N", *, attends_query: bool = True) -> "FeatureBatch":
-        r"""All that the prediction of a linear attention depends on, with any label blocks.
+        r"""Return all that the prediction of a linear attention depends on, with any label blocks.
 
         $\phi = \mathrm{upper}(S) \otimes x_q$, $S = s_N \sum_s z_s z_s^\top$ over the tokens $z_s$ of the context and,
-        if attention includes it, the query (x_q, 0).
-
-        **Arguments:**
-
-        - `normalization`: $s_N$, "1/N", "none" or "1/tokens".
-        - `attends_query`: whether the query is among the tokens that are summed.
-
-        **Returns:** one example for each sequence and context length, weighted by the probability of that length.
+        if attention includes it (`attends_query`), the query (x_q, 0). Examples are as in `cubic_features`.
         """
         sums = _context_sums(self.tokens, self.tokens, self.context)
         if attends_query:
@@ -140,7 +128,7 @@ def _context_sums(
 
 @checked
 def prefix(tokens: SequenceTokens, length: int, dim: int) -> Float[Array, "sequences context width"]:
-    """The first tokens of every sequence as its context, and the next as the query, its label zeroed.
+    """Return the first tokens of every sequence as its context, and the next as the query, its label zeroed.
 
     **Arguments:**
 
@@ -213,7 +201,7 @@ class FeatureBatch(Remembering):
 
 @checked
 def concatenate(batches: list[Batch]) -> Batch:
-    """One batch of all sequences, in order.
+    """Return one batch of all sequences, in order.
 
     **Arguments:**
 

@@ -43,10 +43,9 @@ class ContextLengths(eqx.Module):
         self.counts = tuple(checks.whole("context length", n) for n in listed)
         if len(set(self.counts)) != len(self.counts):
             raise InvalidInput(f"context lengths {self.counts} repeat one; add up their probabilities instead")
-        if probabilities is None:
-            given = [1.0] * len(self.counts)
-        else:
-            given = [checks.number("probability of a context length", p, least=0.0) for p in probabilities]
+        name = "probability of a context length"
+        shares = [1.0] * len(listed) if probabilities is None else probabilities
+        given = [checks.number(name, share, least=0.0) for share in shares]
         if len(given) != len(self.counts):
             raise InvalidInput(f"{len(given)} probabilities for {len(self.counts)} context lengths; give one for each")
         total = sum(given)
@@ -57,14 +56,7 @@ class ContextLengths(eqx.Module):
     @classmethod
     @checked
     def uniform(cls, longest: int) -> "ContextLengths":
-        """All lengths from 1 up, equally likely: the published script's `--vary_len`.
-
-        **Arguments:**
-
-        - `longest`: the longest length.
-
-        **Returns:** the distribution.
-        """
+        """Return all lengths from 1 up to the longest, equally likely: the published script's `--vary_len`."""
         longest = checks.whole("longest context length", longest)
         require_arrays((8, longest), what=f"{longest} context lengths", instead="take a shorter one")
         return cls(range(1, longest + 1))
@@ -91,7 +83,7 @@ def as_lengths(lengths: "int | ContextLengths") -> ContextLengths:
 
 @checked
 def attention_scale(normalization: Normalization, length):
-    """The factor by which attention multiplies a sum over tokens.
+    """Return the factor by which attention multiplies a sum over tokens.
 
     **Arguments:**
 

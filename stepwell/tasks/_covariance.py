@@ -17,7 +17,7 @@ from ._random import generator
 
 @checked
 def random_rotation(dim: int, *, key: RandomKey) -> Float[np.ndarray, "dim dim"]:
-    """An orthogonal matrix drawn uniformly (Haar): QR of a Gaussian matrix, signs fixed by R's diagonal.
+    """Return an orthogonal matrix drawn uniformly (Haar): QR of a Gaussian matrix, signs fixed by R's diagonal.
 
     The determinant is +1 or -1, each with probability one half.
 
@@ -50,7 +50,7 @@ def covariance(
     *,
     key: RandomKey | None = None,
 ) -> Float[np.ndarray, "dim dim"]:
-    r"""A covariance matrix from its eigenvalues, $\Lambda = \sum_d \lambda_d e_d e_d^\top$.
+    r"""Return a covariance matrix from its eigenvalues, $\Lambda = \sum_d \lambda_d e_d e_d^\top$.
 
     **Arguments:**
 
@@ -91,7 +91,7 @@ def covariance(
 
 @checked
 def published_covariance(dim: int, *, white: bool = False, key: RandomKey) -> Float[np.ndarray, "dim dim"]:
-    """The covariance of the published script, of trace 1.
+    """Return the covariance of the published script, of trace 1.
 
     Its eigenvalues are in proportion dim, …, 2, 1 and its eigenvectors random; the white covariance is I/dim.
 

@@ -20,6 +20,12 @@ from ._abstract_task import BLOCK, AbstractTask, Correction, block_numbers
 from ._batch import Batch
 from ._random import ahead, generator, standard_normals
 
+Inputs = Float[Array, "sequences tokens dim"]
+TaskVectors = Float[Array, "sequences dim outputs"]
+Labels = Float[Array, "sequences tokens outputs"]
+Places = Int[Array, " sequences"]
+Total = int | Int[Array, ""]
+
 
 class AbstractGaussianTask(AbstractTask):
     """A task whose sequences are made of standard Gaussians.
@@ -38,15 +44,8 @@ class AbstractGaussianTask(AbstractTask):
         """Whether `compose` reads the noise; if not, none is drawn."""
 
     @abc.abstractmethod
-    def compose(
-        self,
-        inputs: Float[Array, "sequences tokens dim"],
-        tasks: Float[Array, "sequences dim outputs"],
-        noise: Float[Array, "sequences tokens outputs"],
-        index: Int[Array, " sequences"],
-        total: int | Int[Array, ""],
-    ) -> Batch:
-        """Sequences made of standard Gaussians. It is traced by JAX.
+    def compose(self, inputs: Inputs, tasks: TaskVectors, noise: Labels, index: Places, total: Total) -> Batch:
+        """Return sequences made of standard Gaussians, a `Batch` as `assemble` makes it. JAX traces this method.
 
         **Arguments:**
 
@@ -55,8 +54,6 @@ class AbstractGaussianTask(AbstractTask):
         - `noise`: Gaussians for the noise of labels; zeros unless the task is `noisy`.
         - `index`: the place of each sequence in the sample, from 0.
         - `total`: the number of sequences in the whole sample, which may be a traced number.
-
-        **Returns:** the sequences; `assemble` makes a `Batch` of inputs and labels.
         """
 
     @checked
@@ -64,13 +61,6 @@ class AbstractGaussianTask(AbstractTask):
         """Draw sequences by one traceable computation, for use under `jax.jit`.
 
         These are other sequences than those of `sample` with the same key, and finite samples are not corrected.
-
-        **Arguments:**
-
-        - `sequences`: the number of sequences.
-        - `key`: a JAX random key.
-
-        **Returns:** a `Batch` of so many sequences.
         """
         sequences = checks.whole("number of sequences", sequences)
         require_arrays(
@@ -82,24 +72,18 @@ class AbstractGaussianTask(AbstractTask):
     def drawn_blocks(
         self, sequences: int, key: RandomKey, numbers: range, correction: Correction | None
     ) -> Iterator[Batch]:
-        """Blocks of Gaussians drawn in threads, corrected."""
+        """Return blocks of Gaussians drawn in threads, corrected."""
         known = self.correction(sequences, key=key) if correction is None else correction
         total, normals = jnp.asarray(sequences), zip(numbers, _normals_of(self, key, numbers), strict=True)
         return (_block(self, part, jnp.asarray(number), total, known) for number, part in normals)
 
     @checked
     def correction(self, sequences: int, *, key: RandomKey) -> Correction | None:
-        """What must be subtracted and divided out for a sample to be exactly centered and white, as the task demands.
+        """Return what to subtract and to divide by for a sample to be centered and white, as the task demands.
 
         Inputs are centered at each position over the sequences; task vectors get mean zero and sample covariance I
-        (divisor n - 1) for each output. The blocks are drawn once for these statistics and again for use.
-
-        **Arguments:**
-
-        - `sequences`: the number of sequences; more than `dim` if the task is `whitened`.
-        - `key`: the JAX random key of the sample.
-
-        **Returns:** the correction of the Gaussians, or None if the task is neither `centered` nor `whitened`.
+        (divisor n - 1) for each output. The blocks are drawn once for these statistics and again for use. None if the
+        task is neither `centered` nor `whitened`; if `whitened`, more than `dim` sequences are needed.
         """
         if not (self.centered or self.whitened):
             return None
@@ -109,15 +93,10 @@ class AbstractGaussianTask(AbstractTask):
     def correction_sums(
         self, sequences: int, *, key: RandomKey, numbers: range | None = None
     ) -> tuple[np.ndarray, ...]:
-        """Sums over sequences of which `correction_of` makes the correction; those of several blocks may be added.
+        """Return the sums over sequences that `correction_of` needs; those of several blocks may be added.
 
-        **Arguments:**
-
-        - `sequences`: the number of sequences in all; more than `dim` if the task is `whitened`.
-        - `key`: the JAX random key of the sample.
-        - `numbers`: of the blocks of 2048 sequences that are summed over; by default all.
-
-        **Returns:** sums of inputs (tokens, dim), task vectors (dim, outputs) and their squares (outputs, dim, dim).
+        They are of inputs (tokens, dim), task vectors (dim, outputs) and their squares (outputs, dim, dim), over the
+        blocks with these `numbers`, by default all.
         """
         sequences = checks.whole("number of sequences", sequences)
         if self.whitened and sequences <= self.dim:
@@ -137,15 +116,8 @@ class AbstractGaussianTask(AbstractTask):
 
     @checked
     def correction_of(self, sequences: int, sums: tuple[np.ndarray, ...]) -> Correction:
-        """The correction of a sample, from sums over all of it.
-
-        **Arguments:**
-
-        - `sequences`: the number of sequences.
-        - `sums`: what `correction_sums` returned for all blocks, or the sum of what it returned for each.
-
-        **Returns:** the correction of the Gaussians.
-        """
+        """Return the correction of a sample of so many sequences, from what `correction_sums` returned for all blocks,
+        or the sum of what it returned for each."""
         input_sum, task_sum, task_square = sums
         dim, outputs = self.dim, self.outputs
         input_mean = input_sum / sequences if self.centered else np.zeros_like(input_sum)

@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float
 
 from stepwell._util import checks
 from stepwell._util.arguments import checked
@@ -15,7 +15,7 @@ from ._abstract_task import assemble
 from ._batch import Batch
 from ._context_lengths import ContextLengths, as_lengths
 from ._covariance import square_root
-from ._gaussian import AbstractGaussianTask
+from ._gaussian import AbstractGaussianTask, Inputs, Labels, Places, TaskVectors, Total
 from ._random import generator
 from ._regression import InContextRegression
 
@@ -26,7 +26,7 @@ class InContextInWeightMixture(AbstractGaussianTask):
     Inputs are $\mathcal N(0, \Lambda)$ and labels $y = w^\top x$ without noise. Of P sequences the first
     $\lfloor p P \rfloor$ have $w \sim \mathcal N(0, I)$, the rest the same $w_*$. With p = 0 the context carries no
     information: its labels are $\mathcal N(0, 1)$, independent of everything else, and only $y_q = w_*^\top x_q$ can be
-    learnt.
+    learned.
 
     **Arguments:**
 
@@ -96,18 +96,10 @@ class InContextInWeightMixture(AbstractGaussianTask):
         centered: bool = False,
         key: RandomKey,
     ) -> "InContextInWeightMixture":
-        r"""A mixture whose fixed task vector $w_*$ has a random direction and length $\|w_*\| = \sqrt D$.
+        r"""Return a mixture whose fixed task vector $w_*$ has a random direction and length $\|w_*\| = \sqrt D$.
 
-        **Arguments:**
-
-        - `covariance`: $\Lambda$, a matrix (dim, dim).
-        - `in_context`: the fraction of sequences with a task vector of their own.
-        - `context`: the number N of context pairs, or a `ContextLengths` distribution.
-        - `outputs`: the number of labels of a token; with several, $\sqrt D$ is the norm of all task vectors together.
-        - `centered`: whether the inputs of a finite sample have mean zero exactly, at each position over the sequences.
-        - `key`: a JAX random key.
-
-        **Returns:** the task.
+        The other arguments are those of the constructor. With several `outputs`, labels of a token, $\sqrt D$ is the
+        norm of all task vectors together.
         """
         dim = checks.covariance_matrix("covariance", covariance).shape[0]
         outputs = checks.whole("outputs", outputs)
@@ -121,11 +113,11 @@ class InContextInWeightMixture(AbstractGaussianTask):
         return self.covariance.shape[0]
 
     def in_weight_test(self) -> "InContextInWeightMixture":
-        r"""The task whose queries follow $w_*$ after contexts that say nothing of it: it tests what was memorized."""
+        r"""Return the task whose queries follow $w_*$ after unrelated contexts: it tests what was memorized."""
         return InContextInWeightMixture(self.covariance, self.fixed_task, 0.0, self.context, centered=self.centered)
 
     def in_context_test(self) -> InContextRegression:
-        """The task with new task vectors only: it tests learning in context. Whitened if centered, as published."""
+        """Return the task with new task vectors only, which tests learning in context. Whitened if centered."""
         return InContextRegression(
             self.covariance, self.context, outputs=self.outputs, centered=self.centered, whitened=self.centered
         )
@@ -135,14 +127,7 @@ class InContextInWeightMixture(AbstractGaussianTask):
         return self.in_context == 0
 
     @checked
-    def compose(
-        self,
-        inputs: Float[Array, "sequences tokens dim"],
-        tasks: Float[Array, "sequences dim outputs"],
-        noise: Float[Array, "sequences tokens outputs"],
-        index: Int[Array, " sequences"],
-        total: int | Int[Array, ""],
-    ) -> Batch:
+    def compose(self, inputs: Inputs, tasks: TaskVectors, noise: Labels, index: Places, total: Total) -> Batch:
         x = inputs @ self._input_root
         own = (index < jnp.floor(self.in_context * total))[:, None, None]
         truth = jnp.einsum("sni,sio->sno", x, jnp.where(own, tasks, self.fixed_task))

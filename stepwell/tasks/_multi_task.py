@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float
 
 from stepwell._util import checks
 from stepwell._util.arguments import checked
@@ -19,7 +19,7 @@ from ._abstract_task import assemble
 from ._batch import Batch
 from ._context_lengths import ContextLengths, as_lengths
 from ._covariance import random_rotation
-from ._gaussian import AbstractGaussianTask
+from ._gaussian import AbstractGaussianTask, Inputs, Labels, Places, TaskVectors, Total
 
 Convention = Literal["per-coordinate", "total"]
 """What a strength is: the variance of each coordinate of a task vector, or the mean of its squared length."""
@@ -120,7 +120,7 @@ class MultiTaskRegression(AbstractGaussianTask):
 
     @property
     def signals(self) -> Float[np.ndarray, " task"]:
-        r"""$S_i = \lambda_i d_i$: the variance of task i's label, and its loss while nothing is learnt."""
+        r"""$S_i = \lambda_i d_i$: the variance of task i's label, and its loss while nothing is learned."""
         return np.array(self.strengths) * np.array(self.dims)
 
     @property
@@ -129,14 +129,7 @@ class MultiTaskRegression(AbstractGaussianTask):
         return 1.0 + self.noise_variance / self.signals
 
     @checked
-    def compose(
-        self,
-        inputs: Float[Array, "sequences tokens dim"],
-        tasks: Float[Array, "sequences dim outputs"],
-        noise: Float[Array, "sequences tokens outputs"],
-        index: Int[Array, " sequences"],
-        total: int | Int[Array, ""],
-    ) -> Batch:
+    def compose(self, inputs: Inputs, tasks: TaskVectors, noise: Labels, index: Places, total: Total) -> Batch:
         blocks = self._deviations * tasks
         relation = jnp.einsum("ij,sjp->sip", self.inputs_rotation, blocks @ self.outputs_rotation.T)
         truth = jnp.einsum("sni,sip->snp", inputs, relation)

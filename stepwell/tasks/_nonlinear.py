@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 from numpy.polynomial import hermite_e
 
 from stepwell._util import checks
@@ -17,7 +17,7 @@ from stepwell._util.errors import InvalidInput
 from ._abstract_task import assemble
 from ._batch import Batch
 from ._context_lengths import ContextLengths, as_lengths
-from ._gaussian import AbstractGaussianTask
+from ._gaussian import AbstractGaussianTask, Inputs, Labels, Places, TaskVectors, Total
 
 _DEGREE = 30
 """The highest of a link given by coefficients: beyond, powers of the argument cancel too many digits."""
@@ -98,28 +98,14 @@ class SingleIndexRegression(AbstractGaussianTask):
 
     @checked
     def response(self, index: Float[Array, "*any"]) -> Float[Array, "*any"]:
-        r"""The link f at given values of $u \cdot x$.
-
-        **Arguments:**
-
-        - `index`: the values of $u \cdot x$, an array of any shape.
-
-        **Returns:** an array of the same shape.
-        """
+        r"""Return the link f at given values of $u \cdot x$."""
         if callable(self.link):
             return self.link(index)
         scales = np.sqrt([math.factorial(k) for k in range(len(self.link))])
         return jnp.polyval(jnp.asarray(hermite_e.herme2poly(np.array(self.link) / scales)[::-1]), index)
 
     @checked
-    def compose(
-        self,
-        inputs: Float[Array, "sequences tokens dim"],
-        tasks: Float[Array, "sequences dim outputs"],
-        noise: Float[Array, "sequences tokens outputs"],
-        index: Int[Array, " sequences"],
-        total: int | Int[Array, ""],
-    ) -> Batch:
+    def compose(self, inputs: Inputs, tasks: TaskVectors, noise: Labels, index: Places, total: Total) -> Batch:
         if self.direction is None:
             u = tasks[..., 0] / jnp.linalg.norm(tasks[..., 0], axis=1, keepdims=True)
         else:

@@ -18,7 +18,7 @@ from ._context_lengths import attention_scale
 
 @checked
 def population_moments(task: AbstractTask, normalization: Normalization = "1/N") -> PopulationMoments:
-    """The moments of a task in closed form, checked.
+    """Return the moments of a task in closed form, checked.
 
     `task.moments(normalization)` must be `PopulationMoments` with matrices of the right shapes, finite, and symmetric
     where they have to be. A class that changes how sequences are made and inherits `closed_form` is refused.

@@ -5,7 +5,7 @@ from typing import get_args
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float
 
 from stepwell._util import checks
 from stepwell._util.arguments import checked
@@ -16,7 +16,7 @@ from ._abstract_task import PopulationMoments, assemble
 from ._batch import Batch
 from ._context_lengths import ContextLengths, as_lengths, attention_scale
 from ._covariance import square_root
-from ._gaussian import AbstractGaussianTask
+from ._gaussian import AbstractGaussianTask, Inputs, Labels, Places, TaskVectors, Total
 
 
 class InContextRegression(AbstractGaussianTask):
@@ -97,14 +97,7 @@ class InContextRegression(AbstractGaussianTask):
         return self.noise_variance > 0
 
     @checked
-    def compose(
-        self,
-        inputs: Float[Array, "sequences tokens dim"],
-        tasks: Float[Array, "sequences dim outputs"],
-        noise: Float[Array, "sequences tokens outputs"],
-        index: Int[Array, " sequences"],
-        total: int | Int[Array, ""],
-    ) -> Batch:
+    def compose(self, inputs: Inputs, tasks: TaskVectors, noise: Labels, index: Places, total: Total) -> Batch:
         x = inputs @ self._input_root
         w = jnp.einsum("ij,sjo->sio", self._task_root, tasks)
         truth = jnp.einsum("sni,sio->sno", x, w)
@@ -113,7 +106,7 @@ class InContextRegression(AbstractGaussianTask):
 
     @checked
     def closed_form(self, normalization: Normalization) -> PopulationMoments:
-        r"""The moments of the population in closed form.
+        r"""Return the moments at infinitely many sequences, in closed form.
 
         For a context of n pairs and $s_n = 1/n$,
 
@@ -122,12 +115,6 @@ class InContextRegression(AbstractGaussianTask):
 
         by Isserlis' theorem. Another normalization multiplies $\beta$ by $n s_n$, M once and C twice. A mix of lengths
         averages M and C. Finite-sample options of the task (`centered`, `whitened`) do not change the population.
-
-        **Arguments:**
-
-        - `normalization`: $s_n$, "1/N", "none" or "1/tokens".
-
-        **Returns:** the `PopulationMoments`.
         """
         checks.one_of("normalization", normalization, get_args(Normalization))
         lam, omega = self.covariance, self.task_covariance

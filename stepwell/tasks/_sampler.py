@@ -71,41 +71,32 @@ class SamplerTask(AbstractTask):
 
     @checked
     def draw(self, sequences: int, *, key: RandomKey) -> Batch:
-        """Draw sequences by one call of the sampler.
-
-        **Arguments:**
-
-        - `sequences`: the number of sequences.
-        - `key`: a JAX random key.
-
-        **Returns:** a `Batch` of so many sequences.
-        """
+        """Draw sequences by one call of the sampler."""
         return _as_batch(self.sampler, sequences, key, self.context)
 
 
 def _as_batch(sampler: Callable, sequences: int, key: RandomKey, context: ContextLengths | None) -> Batch:
     """What the sampler drew, as a batch; `InvalidInput` says what is wrong with it."""
+    name = getattr(sampler, "__qualname__", type(sampler).__name__)
     try:
         drawn = sampler(sequences, key=key)
     except Exception as error:
         traced = ", and be written in JAX to be drawn from while training" if isinstance(key, Tracer) else ""
         raise InvalidInput(
-            f"{_name(sampler)} could not be called as sample({sequences}, key=key) ({text.error_line(error)}); it must "
+            f"{name} could not be called as sample({sequences}, key=key) ({text.error_line(error)}); it must "
             f"take the number of sequences and a key{traced}"
         ) from error
     if isinstance(drawn, Batch):
         return drawn
     parts = [_floats(part) for part in drawn] if isinstance(drawn, tuple | list) else []
     if len(parts) not in (2, 3) or any(part is None for part in parts):
-        raise InvalidInput(
-            f"{_name(sampler)} returned {text.shown(drawn)}; it must return inputs and labels, or a Batch"
-        )
+        raise InvalidInput(f"{name} returned {text.shown(drawn)}; it must return inputs and labels, or a Batch")
     x, *labels = parts
     labels = [y[..., None] if y.ndim == 2 else y for y in labels]
     if x.ndim != 3 or any(y.ndim != 3 or y.shape[:2] != x.shape[:2] for y in labels) or x.shape[0] != sequences:
         shapes = ", ".join(str(part.shape) for part in parts)
         raise InvalidInput(
-            f"{_name(sampler)} returned arrays of shapes {shapes} for {sequences} sequences; it must return inputs "
+            f"{name} returned arrays of shapes {shapes} for {sequences} sequences; it must return inputs "
             f"({sequences}, tokens, dim) and labels ({sequences}, tokens, outputs)"
         )
     return assemble(x, labels[0], labels[-1], ContextLengths(x.shape[1] - 1) if context is None else context)
@@ -116,7 +107,3 @@ def _floats(part: Any) -> Any:
         return jnp.asarray(part, float)
     except Exception:  # whatever else was returned
         return None
-
-
-def _name(sampler: Callable) -> str:
-    return getattr(sampler, "__qualname__", type(sampler).__name__)

@@ -13,7 +13,7 @@ from stepwell._util.progress import Meter
 
 RELATIVE_TOLERANCE = 1e-10
 ABSOLUTE_TOLERANCE = 1e-8
-"""Per unit of initial weight: what is below the start by eight digits does not decide when a plateau is left."""
+"""Per unit of initial weight: what is eight digits below them does not decide when a plateau is left."""
 MOST_STEPS = 20_000
 """Steps that a prediction may take: some seconds of work for a few heads. Some hundreds are the rule."""
 _SHORT = 1e-4
@@ -57,12 +57,11 @@ def integrate(
 
     `jacobian` is that of the field, in the packed form of SciPy if `band`, its half-width, is given. Without it, it is
     made of differences, whose errors keep steps short where something fast has come to rest. `scale`: size of the
-    weights that must be followed, if some of the start is larger. After `most` steps it is given up. `shown` is
-    whether progress is shown.
+    weights that must be followed, if some of the initial ones are larger. After `most` steps it is given up.
     """
     if not np.all(np.isfinite(start)):
         raise InvalidInput("some of the initial weights are not finite; they must be finite numbers")
-    scale = float(np.abs(start).max()) if scale is None else scale
+    scale = (float(np.abs(start).max()) if scale is None else scale) or 1.0
     options: dict[str, Any] = {"rtol": RELATIVE_TOLERANCE, "atol": ABSOLUTE_TOLERANCE * scale}
     if band is not None:
         options |= {"lband": band, "uband": band}
@@ -89,7 +88,7 @@ def integrate(
             stepper.step()
             steps += 1
             now = until if stepper.status == "finished" else begun + stepper.t
-            if stepper.status == "failed" and stepper.t > 0:  # from here a new start may do
+            if stepper.status == "failed" and stepper.t > 0:  # begun anew from here it may do
                 begun, stepper = now, None
                 continue
             if stepper.status == "failed" or not np.all(np.isfinite(stepper.y)):
@@ -137,6 +136,6 @@ def require_times(times: Float[np.ndarray, " time"]) -> None:
 
 
 def require_positive(name: str, value: float) -> None:
-    """Raise `InvalidInput` unless the value is above zero: a start of zero never leaves its plateau."""
+    """Raise `InvalidInput` unless the value is above zero: weights of zero never leave their plateau."""
     if not value > 0:
         raise InvalidInput(f"{name} is {value}; it must be above 0, since the flow never leaves zero")

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._util import checks
 from stepwell._util.arguments import with_axes
 from stepwell._util.errors import InvalidInput
 
@@ -20,30 +21,6 @@ class ContextLengthsLike(Protocol):
 
     @property
     def probabilities(self) -> tuple[float, ...]: ...
-
-
-@runtime_checkable
-class RegressionTask(Protocol):
-    r"""In-context linear regression.
-
-    $x \sim \mathcal N(0, \Lambda)$, $w \sim \mathcal N(0, \Omega)$, $y_n = w^\top x_n + \varepsilon_n$ with
-    $\varepsilon_n \sim \mathcal N(0, \sigma^2)$, and a target $y_q = w^\top x_q$ without noise.
-    """
-
-    @property
-    def covariance(self) -> Float[np.ndarray, "dim dim"]: ...
-
-    @property
-    def task_covariance(self) -> Float[np.ndarray, "dim dim"]: ...
-
-    @property
-    def noise_variance(self) -> float: ...
-
-    @property
-    def context(self) -> ContextLengthsLike: ...
-
-    @property
-    def outputs(self) -> int: ...
 
 
 @runtime_checkable
@@ -62,8 +39,26 @@ class LinearTask(Protocol):
     def outputs(self) -> int: ...
 
 
+@runtime_checkable
+class RegressionTask(LinearTask, Protocol):
+    r"""In-context linear regression.
+
+    $x \sim \mathcal N(0, \Lambda)$, $w \sim \mathcal N(0, \Omega)$, $y_n = w^\top x_n + \varepsilon_n$ with
+    $\varepsilon_n \sim \mathcal N(0, \sigma^2)$, and a target $y_q = w^\top x_q$ without noise.
+    """
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "dim dim"]: ...
+
+    @property
+    def task_covariance(self) -> Float[np.ndarray, "dim dim"]: ...
+
+    @property
+    def noise_variance(self) -> float: ...
+
+
 _READ = ("covariance", "task_covariance", "noise_variance", "context", "outputs")
-_LISTED = f"{', '.join(_READ[:-1])} and {_READ[-1]}"
+_LISTED = "covariance, task_covariance, noise_variance, context and outputs"
 
 
 @runtime_checkable
@@ -106,8 +101,9 @@ def require_gaussian(task: Any) -> RegressionTask:
     if missing is not None:
         raise InvalidInput(
             f"{type(task).__name__} has no {missing}; this part of the theory is for Gaussian inputs and reads "
-            f"{_LISTED}, so give the class these, or describe the task by theory.Regression(…); levels, fixed points "
-            "and drop_schedule take any task with moments(normalization)"
+            f"{_LISTED}. If the inputs are Gaussian, give the class these, or describe the task by "
+            "theory.Regression(…); otherwise use levels and fixed points, which take any task with "
+            "moments(normalization)"
         )
     return task
 
@@ -139,13 +135,43 @@ def own_moments(task: Any) -> Any:
 
 
 def _missing(task: Any) -> str | None:
-    """The first attribute of a `RegressionTask` that a task does not have."""
+    """The first attribute of a `RegressionTask` that a task does not have, or that its inputs are not Gaussian."""
     for name in _READ:
         try:
             getattr(task, name)
         except AttributeError:
             return name
-    return None
+    return None if _is_gaussian(task) else "Gaussian inputs (its moments are not those that follow from covariance)"
+
+
+def _is_gaussian(task: Any) -> bool:
+    """Whether the moments that a task has by a method of its own, if any, are those of Gaussian inputs and labels w·x.
+
+    Tests compare the tasks of this package; those of others are compared here, to far more than rounding.
+    """
+    if type(task).__module__.startswith("stepwell."):
+        return True
+    try:
+        moments = task.moments("1/N")
+    except (AttributeError, InvalidInput):
+        return True
+    cross = task.covariance @ task.task_covariance
+    pairs = (
+        (moments.input, task.covariance),
+        (moments.cross, cross),
+        (moments.second, gaussian_second_moment(task)),
+        (moments.label_power, np.trace(cross)),
+    )
+    return all(np.allclose(own, known, rtol=0.0, atol=1e-6 * np.abs(own).max()) for own, known in pairs)
+
+
+def gaussian_second_moment(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
+    """The second moment of the context statistic for Gaussian inputs, as `theory.linear.moments` explains it."""
+    nu = float(sum(p / n for n, p in zip(task.context.counts, task.context.probabilities, strict=True)))
+    lam, power = task.covariance, float(np.sum(task.task_covariance * task.covariance))
+    signal = lam @ task.task_covariance @ lam
+    second = (1 + nu) * signal + nu * (power + task.noise_variance) * lam
+    return (second + second.T) / 2
 
 
 def _dim(task: Any) -> int:
@@ -219,11 +245,17 @@ class Lengths:
 
     @classmethod
     def uniform(cls, counts: Sequence[int]) -> "Lengths":
-        """A uniform mixture of the lengths in `counts`."""
+        """Return a uniform mixture of the lengths in `counts`."""
         return cls(tuple(counts), (1 / len(counts),) * len(counts))
 
 
-@dataclass(frozen=True)
+def _lengths(context: int | ContextLengthsLike) -> ContextLengthsLike:
+    if isinstance(context, ContextLengthsLike):
+        return context
+    return Lengths((checks.whole("context length", context),), (1.0,))
+
+
+@dataclass(frozen=True, init=False)
 class Regression:
     r"""In-context linear regression, as `stepwell.tasks.InContextRegression`; see `RegressionTask` for the symbols.
 
@@ -232,14 +264,14 @@ class Regression:
     - `covariance`: $\Lambda$, the covariance of the inputs, of shape (dim, dim).
     - `task_covariance`: $\Omega$, the covariance of the task vectors, of shape (dim, dim).
     - `noise_variance`: $\sigma^2$, the variance of the noise on the labels of the context; the target has none.
-    - `context`: the context lengths and their probabilities.
+    - `context`: the context length; for several, `Lengths` with their probabilities.
     - `outputs`: labels per token. The theory of linear attention is for one.
 
     **Example:**
 
     >>> import numpy as np
     >>> from stepwell import theory
-    >>> task = theory.Regression(np.diag([0.6, 0.4]), np.eye(2), 0.0, theory.Lengths((31,), (1.0,)))
+    >>> task = theory.Regression(np.diag([0.6, 0.4]), np.eye(2), 0.0, 31)
     >>> theory.linear.levels(task).round(3).tolist()
     [1.0, 0.448, 0.088]
     """
@@ -248,10 +280,21 @@ class Regression:
     task_covariance: Float[np.ndarray, "dim dim"]
     noise_variance: float
     context: ContextLengthsLike
-    outputs: int = 1
+    outputs: int
+
+    def __init__(
+        self,
+        covariance: Float[np.ndarray, "dim dim"],
+        task_covariance: Float[np.ndarray, "dim dim"],
+        noise_variance: float,
+        context: int | ContextLengthsLike,
+        outputs: int = 1,
+    ):
+        values = (covariance, task_covariance, noise_variance, _lengths(context), outputs)
+        vars(self).update(zip(_READ, values, strict=True))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class MultiRegression:
     r"""Several regressions at once, as `stepwell.tasks.MultiTaskRegression`; see `MultiTask` for the symbols.
 
@@ -260,12 +303,12 @@ class MultiRegression:
     - `dims`: $d_i$, how many coordinates of the input each task has.
     - `strengths`: $\lambda_i$, the variance of one coordinate of each task vector.
     - `noise_variance`: $\sigma^2$, the variance of the noise on the labels of the context; the target has none.
-    - `context`: the context lengths and their probabilities. The theory of softmax attention is for one length.
+    - `context`: the context length. The theory of softmax attention is for one; `Lengths` describes several.
 
     **Example:**
 
     >>> from stepwell import theory
-    >>> task = theory.MultiRegression((5, 5), (1.0, 0.2), 0.0, theory.Lengths((100,), (1.0,)))
+    >>> task = theory.MultiRegression((5, 5), (1.0, 0.2), 0.0, 100)
     >>> task.signals.tolist()
     [5.0, 1.0]
     """
@@ -275,7 +318,17 @@ class MultiRegression:
     noise_variance: float
     context: ContextLengthsLike
 
+    def __init__(
+        self,
+        dims: tuple[int, ...],
+        strengths: tuple[float, ...],
+        noise_variance: float,
+        context: int | ContextLengthsLike,
+    ):
+        values = {"dims": dims, "strengths": strengths, "noise_variance": noise_variance}
+        vars(self).update(values, context=_lengths(context))
+
     @property
     def signals(self) -> Float[np.ndarray, " task"]:
-        r"""$S_i = \lambda_i d_i$: the variance of task i's label, and its loss while nothing is learnt."""
+        r"""$S_i = \lambda_i d_i$: the variance of task i's label, and its loss while nothing is learned."""
         return np.array(self.strengths) * np.array(self.dims)

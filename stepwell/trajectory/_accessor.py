@@ -23,30 +23,30 @@ class Accessor:
         self._trajectory = trajectory
 
     def plot(self, task: Any = None, **options: Any) -> Any:
-        """The loss with, for a `task`, the theory: `stepwell.draw_staircase`."""
+        """Return the loss with, for a `task`, the theory: `stepwell.draw_staircase`."""
         return _package().draw_staircase(self._trajectory, task, **options)
 
     def weights(self, **options: Any) -> Any:
-        """The size of every weight: `stepwell.draw_weights`."""
+        """Return the size of every weight: `stepwell.draw_weights`."""
         return _package().draw_weights(self._trajectory, **options)
 
     def map(self, task: Any = None, **options: Any) -> Any:
-        """The effective map at several points: `stepwell.draw_map`."""
+        """Return the effective map at several points: `stepwell.draw_map`."""
         return _package().draw_map(self._trajectory, task, **options)
 
     def animate(self, task: Any = None, **options: Any) -> Any:
-        """An animation of the run: `stepwell.animate`."""
+        """Return an animation of the run: `stepwell.animate`."""
         return _package().animate(self._trajectory, task, **options)
 
     def compare(self, task: Any = None, **options: Any) -> Any:
-        """The table of drops, predicted and measured: `stepwell.compare`; by default with the experiment's task."""
+        """Return the drops, predicted and measured: `stepwell.compare`, by default with the experiment's task."""
         if task is None:
             return _package().experiments.compare_run(self._trajectory, **options)
         return _package().compare(self._trajectory, task, **options)
 
     @checked
     def drops(self, task: Any = None, *, run: int = 0) -> tuple[Any, ...]:
-        """The drops of the loss of one run: with a task between the levels of the theory, else as they are detected."""
+        """Return the drops of the loss of one run: between the levels of a task's theory, else as they are detected."""
         axis = "step" if "step" in self._trajectory.dims else "time"
         points, loss = self._trajectory[axis].values.astype(float), self._trajectory["loss"].isel(run=run).values
         analysis = _package().analysis
@@ -56,7 +56,7 @@ class Accessor:
 
     @checked
     def model(self, at: float | None = None, *, run: int = 0) -> AbstractModel:
-        """The model at the recorded point nearest to `at`, a step or a time; by default the last."""
+        """Return the model at the recorded point nearest to `at`, a step or a time; by default the last."""
         return model_at(self._trajectory, run=run, at=at)
 
     def __repr__(self) -> str:

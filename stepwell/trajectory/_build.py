@@ -71,15 +71,13 @@ def build(
     >>> trajectory.readout.dims
     ('run', 'snapshot', 'output', 'head')
     """
-    variables: dict[str, Any] = {}
-    for name, values in curves.items():
-        inner = tuple(f"{name}_{number}" for number in range(values.ndim - 2))
-        variables[name] = (("run", axis, *inner), values)
-    for name, values in weights.items():
-        variables[name] = (("run", weight_axis, *model.weight_dims[name]), values)
-    coordinates = {axis: points, weight_axis: weight_points}
-    result = xr.Dataset(variables, coordinates)
-    result = result.assign_coords(run=np.arange(result.sizes["run"]))
+    variables: dict[str, Any] = {
+        name: (("run", axis, *(f"{name}_{number}" for number in range(values.ndim - 2))), values)
+        for name, values in curves.items()
+    }
+    variables |= {name: (("run", weight_axis, *model.weight_dims[name]), each) for name, each in weights.items()}
+    runs = np.arange(len(next(iter(weights.values()))))
+    result = xr.Dataset(variables, {axis: points, weight_axis: weight_points, "run": runs})
     result.attrs = {**provenance(configuration), "outcome": outcome, "message": message}
     unit = time_unit(model)
     result[axis].attrs["units"] = "step" if axis == "step" else unit
@@ -124,18 +122,14 @@ def model_at(trajectory: xr.Dataset, template: Model | None = None, *, run: int 
 
     **Returns:** the model, like `template`, with the recorded weights.
 
-    **Example:**
+    **Example:** the loss of the last model is the last loss recorded.
 
-    The loss of the last model is the last loss recorded:
-
-    >>> import jax
     >>> import numpy as np
     >>> import stepwell as sw
-    >>> objective = sw.objectives.Population(sw.tasks.InContextRegression(np.eye(2), 10))
-    >>> model = sw.models.MergedAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
-    >>> trajectory = sw.dynamics.descend(model, objective, rate=0.05, steps=20, progress=False)
-    >>> last = sw.trajectory.model_at(trajectory)
-    >>> np.allclose(objective(last), trajectory.loss[0, -1])
+    >>> objective = sw.Population(sw.InContextRegression(np.eye(2), 10))
+    >>> model = sw.MergedAttention.aligned(np.eye(2), heads=1, scale=0.1)
+    >>> trajectory = sw.descend(model, objective, rate=0.05, steps=20, progress=False)
+    >>> np.allclose(objective(sw.trajectory.model_at(trajectory)), trajectory.loss[0, -1])
     True
     """
     axis = "snapshot" if "snapshot" in trajectory.dims else "time"
@@ -203,9 +197,7 @@ def describe(thing: Any) -> Any:
         thing = jax.random.key_data(thing)
     if isinstance(thing, jax.Array | np.ndarray | np.generic):
         array = np.asarray(thing)
-        if array.size <= _WRITTEN_OUT:
-            return array.tolist()
-        return digest(array)
+        return array.tolist() if array.size <= _WRITTEN_OUT else digest(array)
     if isinstance(thing, dict):
         return {str(name): describe(value) for name, value in thing.items()}
     if isinstance(thing, list | tuple):

@@ -28,10 +28,9 @@ def model_settings(trajectory: xr.Dataset) -> dict[str, Any]:
 
     >>> import jax.numpy as jnp
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
-    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
-    >>> run = sw.dynamics.descend(model, sw.objectives.Population(task), rate=0.1, steps=2, progress=False)
-    >>> settings = sw.trajectory.model_settings(run)
+    >>> model = sw.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    >>> loss = sw.Population(sw.InContextRegression(sw.covariance([1.0, 0.5]), 31))
+    >>> settings = sw.trajectory.model_settings(sw.descend(model, loss, rate=0.1, steps=2, progress=False))
     >>> settings["class"], settings["normalization"]
     ('SeparateAttention', '1/N')
     """
@@ -60,8 +59,7 @@ def described_class(trajectory: xr.Dataset) -> type[AbstractModel]:
 
 def hashed_fields(trajectory: xr.Dataset) -> list[str]:
     """The fields of the model whose arrays are described by a hash, since the trajectory has them."""
-    settings = model_settings(trajectory)
-    return [name for name, value in settings.items() if isinstance(value, dict) and "sha256" in value]
+    return [name for name, of in model_settings(trajectory).items() if isinstance(of, dict) and "sha256" in of]
 
 
 def rebuilt(owner: type[AbstractModel], settings: dict[str, Any], weights: dict[str, Any]) -> AbstractModel:

@@ -30,13 +30,11 @@ def save(trajectory: xr.Dataset, path: str | os.PathLike) -> Path:
 
     **Example:**
 
-    >>> import jax
     >>> import numpy as np
     >>> import stepwell as sw
-    >>> objective = sw.objectives.Population(sw.tasks.InContextRegression(np.eye(2), 10))
-    >>> model = sw.models.MergedAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
-    >>> trajectory = sw.dynamics.descend(model, objective, rate=0.05, steps=20, progress=False)
-    >>> print(sw.trajectory.save(trajectory, "run.nc"))
+    >>> model = sw.MergedAttention.aligned(np.eye(2), heads=1, scale=0.1)
+    >>> loss = sw.Population(sw.InContextRegression(np.eye(2), 10))
+    >>> print(sw.save(sw.descend(model, loss, rate=0.05, steps=20, progress=False), "run.nc"))
     run.nc
     """
     return write_bytes(path, to_bytes(trajectory))
@@ -82,14 +80,10 @@ def load(path: str | os.PathLike, *, unverified: bool = True) -> xr.Dataset:
 
     **Example:**
 
-    >>> import jax
-    >>> import numpy as np
+    >>> import xarray as xr
     >>> import stepwell as sw
-    >>> objective = sw.objectives.Population(sw.tasks.InContextRegression(np.eye(2), 10))
-    >>> model = sw.models.MergedAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
-    >>> trajectory = sw.dynamics.descend(model, objective, rate=0.05, steps=20, progress=False)
-    >>> path = sw.trajectory.save(trajectory, "run.nc")
-    >>> sw.trajectory.load(path).identical(trajectory)
+    >>> trajectory = xr.Dataset({"loss": ("step", [1.0, 0.5])})
+    >>> sw.load(sw.save(trajectory, "run.nc")).identical(trajectory)
     True
     """
     try:

@@ -90,7 +90,7 @@ def test_levels_are_measured_on_the_plateaus(task):
     assert levels[0] > levels[1] > 0
     between = float(np.sqrt(whole["measured"].to_numpy(float).prod()))
     cut = compare(flow(model, Population(task), until=between, progress=False), task).table
-    assert cut["status"].tolist() == ["measured", "not reached"]
+    assert cut["status"].tolist() == ["measured", "after the end"]
     np.testing.assert_allclose(cut["measured_level"], [levels[0], np.nan], rtol=1e-3)
 
 
@@ -134,6 +134,67 @@ def test_weights_that_were_recorded_too_seldom_tell_no_drop_from_another(task):
     enough = compare(descend(model, Population(task), record=Record(snapshots=20), **options), task).table
     assert enough["measured_component"].tolist() == enough["measured_head"].tolist() == [1, 2]
     np.testing.assert_allclose(few["measured"], enough["measured"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("middle", [85, 345], ids=["in the first drop", "in the second drop"])
+def test_weights_within_a_drop_do_not_tell_it_from_its_neighbor(task, middle):
+    """Drops 1 and 2 share the weights before or after them, which would make the first one "out of order"."""
+    model = SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    options = {"rate": 0.05, "steps": 600, "progress": False}
+    comparison = compare(descend(model, Population(task), record=Record(snapshots=[middle]), **options), task)
+    for column in ("measured_component", "measured_head", "in_order"):
+        assert bool(comparison.table[column].isna().all())
+    (remark,) = comparison.remarks
+    assert "run 0: the weights recorded about drops 1, 2 are too few" in remark and "more snapshots" in remark
+    between = compare(descend(model, Population(task), record=Record(snapshots=[200]), **options), task)
+    assert between.table["in_order"].tolist() == [True, True] and not between.remarks
+
+
+def test_drops_that_noise_could_hide_have_no_order(task):
+    """The lowest loss so far passes the second level by noise alone, before the component is learned."""
+    model = SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    run = flow(model, Population(task), record=Record(points=401, spacing="linear"), until=60.0, progress=False)
+    noise = 0.1 * np.random.default_rng(0).standard_normal(run["loss"].shape)
+    table = compare(run.assign(loss=run["loss"] + noise), task).table
+    assert table["status"].tolist()[1] == "below resolution" and bool(table["in_order"].isna()[1])
+
+
+def test_a_component_that_is_learned_across_a_level_is_not_out_of_order():
+    """The first component of the run makes two drops of levels that are not its own, as those of small samples are."""
+    run = flow(
+        SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1),
+        Population(InContextRegression(covariance([1.4, 0.1]), 31)),
+        record=Record(spacing="steps"),
+        progress=False,
+    )
+    table = compare(run, InContextRegression(covariance([0.8, 0.7]), 31)).table
+    assert table["measured_component"].tolist() == [1, 1]
+    assert table["in_order"].tolist()[0] is True and bool(table["in_order"].isna()[1])
+
+
+def test_the_head_that_learned_is_the_one_that_grew():
+    """Where the tasks' covariance has other eigenvectors than the inputs', heads turn while another one grows."""
+    angle = 0.7
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    task = InContextRegression(np.diag([1.0, 0.3]), 31, task_covariance=turn @ np.diag([1.0, 0.07]) @ turn.T)
+    model = SeparateAttention.random(dim=2, heads=2, scale=0.05, init="plain", key=jax.random.key(33))
+    run = flow(model, Population(task), record=Record(spacing="steps"), progress=False)
+    drop = compare(run, task).drops[1]
+    own, other = drop.measured_head - 1, 2 - drop.measured_head  # pyright: ignore
+    before, after = (run.isel(run=0).sel(time=part * drop.measured, method="nearest") for part in (0.7, 1.5))
+    growth = np.abs(after["value"].values[:, 0, -1]) - np.abs(before["value"].values[:, 0, -1])
+    assert growth[own] > 2 * growth[other] and drop.head == drop.measured_head
+    maps = [np.einsum("h,hri,hrj->hij", w["value"][:, 0, -1], w["key"][..., :2], w["query"]) for w in (before, after)]
+    changes = np.linalg.norm(maps[1] - maps[0], axis=(1, 2))
+    assert changes[other] > changes[own]  # what the head was named by, wrongly
+
+
+def test_drops_after_the_end_of_a_run_are_listed(task):
+    model = SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    comparison = compare(flow(model, Population(task), until=20.0, progress=False), task)
+    late = comparison.drops[1]
+    assert late.status == "after the end" and late.predicted > 20.0 and np.isnan(late.measured)
+    assert comparison.lines()[2].endswith("after the end")
 
 
 def test_merged_attention_has_one_drop(task):
@@ -185,3 +246,15 @@ def test_a_finite_sample_is_better_predicted_by_its_own_driving(task):
         errors.append((table["error"][0], table["measured"][0] / table["population"][0] - 1))
     own, population = np.sqrt(np.mean(np.square(errors), axis=0))
     assert own < population / 2
+
+
+def test_merged_heads_without_common_eigenvectors_have_levels_and_the_reason():
+    """And no advice to use what separate heads have."""
+    rotation = np.array([[0.8, -0.6], [0.6, 0.8]])
+    skew = InContextRegression(np.diag([0.6, 0.4]), 6, task_covariance=rotation @ np.diag([1.0, 0.3]) @ rotation.T)
+    model = MergedAttention.random(dim=2, heads=2, scale=1e-2, key=jax.random.key(0))
+    compared = compare(flow(model, Population(skew), until=3.0, progress=False), skew)
+    said = " ".join(compared.lines())
+    assert "no common eigenvectors" in said and "drop_schedule" not in said
+    assert np.isnan(compared.table["predicted"].to_numpy()).all()
+    np.testing.assert_allclose(compared.table["level"], linear.levels(skew)[-1], rtol=1e-12)

@@ -12,7 +12,7 @@ from stepwell._util.errors import InvalidInput
 from stepwell.analysis import animate, compare, draw_map, draw_staircase, draw_weights
 from stepwell.analysis.style import new_figure
 from stepwell.dynamics import Ensemble, Record, descend, flow, online
-from stepwell.models import MultiHeadAttention, SeparateAttention
+from stepwell.models import MergedAttention, MultiHeadAttention, SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear
@@ -40,6 +40,25 @@ def test_a_staircase_has_the_losses_levels_and_predicted_drops(run):
         np.testing.assert_array_equal(line.get_ydata(), loss)
     np.testing.assert_allclose([np.asarray(line.get_ydata())[0] for line in lines[2:5]], linear.levels(TASK))
     np.testing.assert_array_equal(lines[-1].get_xdata(), compare(run, TASK).table["predicted"])
+
+
+def test_predicted_drops_after_the_end_are_in_the_legend():
+    model = SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    run = flow(model, Population(TASK), until=20.0, **QUIET)
+    axes: Any
+    (axes,) = draw_staircase(run, TASK).axes
+    late = compare(run, TASK).drops[1].predicted
+    assert axes.get_legend().get_texts()[1].get_text() == f"predicted drops (after the end: {late:.5g})"
+    assert axes.get_xlim()[1] < late
+    early = flow(model, Population(TASK), until=2.0, **QUIET)  # before all of them
+    (axes,) = draw_staircase(early, TASK).axes
+    assert "after the end" in axes.get_legend().get_texts()[1].get_text()
+
+
+def test_the_last_level_of_merged_attention_is_that_of_all_components():
+    model = MergedAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
+    (axes,) = draw_staircase(flow(model, Population(TASK), until=2.0, **QUIET), TASK).axes
+    assert [text.get_text() for text in axes.texts] == ["$L_{0}$", "$L_{2}$"]
 
 
 def test_without_a_task_any_run_is_drawn(softmax):

@@ -20,7 +20,7 @@ from stepwell.analysis import (
     winners,
 )
 from stepwell.dynamics import Record, descend, flow
-from stepwell.models import AbstractModel, Form, MergedAttention, SeparateAttention
+from stepwell.models import AbstractModel, Form, MergedAttention, MultiHeadAttention, SeparateAttention
 from stepwell.objectives import Population, Sampled
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
@@ -99,6 +99,19 @@ def test_effective_map_of_merged(task):
     with pytest.raises(InvalidInput, match="merged"):
         alignment(trajectory, TURN)
     assert set(conserved(trajectory).data_vars) == {"value_key_query"}
+
+
+def test_runs_that_do_not_name_their_model_ask_for_it(task):
+    """As those of a store: with the model the map is that of the trajectory that names it."""
+    model = MultiHeadAttention.random(
+        dim=3, outputs=1, heads=2, scale=0.3, activation="linear", normalization="1/N", key=jax.random.key(0)
+    )
+    batch = Sampled(task.sample(20, key=jax.random.key(1)))
+    run = descend(model, batch, rate=0.05, steps=4, record=Record(snapshots=3), progress=False)
+    nameless = run.drop_attrs()
+    with pytest.raises(InvalidInput, match=r"no weights of separate .* as the argument model, such as experiment"):
+        effective_map(nameless)
+    np.testing.assert_array_equal(effective_map(nameless, model), effective_map(run))
 
 
 def test_winners_of_two_of_three():

@@ -1,6 +1,7 @@
 """What `stepwell new` writes runs as it is, and so do the examples."""
 
 import contextlib
+import json
 import os
 import re
 import runpy
@@ -13,7 +14,7 @@ import pytest
 
 import stepwell as sw
 from stepwell.cli import main
-from stepwell.experiments import experiment_of
+from stepwell.experiments import Experiment
 from stepwell.figures import FIGURES
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +36,7 @@ def made(kind: str, folder: Path, file: Path, capsys: pytest.CaptureFixture[str]
         capsys.readouterr()
         if kind == "figure":
             before = dict(FIGURES)
-            assert main(["reproduce", "--figure", str(file), "--quick", "--jobs", "1"]) == 0
+            assert main(["reproduce", str(file), "--quick", "--jobs", "1"]) == 0
             FIGURES.clear()
             FIGURES.update(before)
         else:
@@ -55,6 +56,8 @@ def test_what_is_written_runs_as_it_is(kind: str, tmp_path: Path, capsys: pytest
     printed = made(kind, tmp_path, file, capsys)
     if kind == "figure":
         assert "1 of 1 claims hold" in printed
+        (claim,) = json.loads((tmp_path / "reproduction" / "claims.json").read_text())["claims"]
+        assert [value["label"] for value in claim["values"]] == [f"seed {s}, drop {d}" for s in (0, 1) for d in (1, 2)]
     elif kind == "model":
         assert (tmp_path / "gated_keys2.nc").is_file() and (tmp_path / "gated_keys2.png").is_file()
     else:
@@ -71,7 +74,7 @@ def test_the_printed_command_trains_it(kind: str, tmp_path: Path, capsys: pytest
     assert main([*command.split(), *few, "--out", str(tmp_path)]) == 0
     (file,) = tmp_path.glob("*.nc")
     run = sw.load(file)
-    given = experiment_of(run)
+    given = Experiment.of(run)
     assert (given.model.kind if kind == "model" else given.task.kind) == "my_own"
     assert sw.rerun(run, progress=False).identical(run)
 

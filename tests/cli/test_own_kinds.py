@@ -16,7 +16,7 @@ import stepwell as sw
 from stepwell._util.errors import InvalidInput
 from stepwell.cli import main
 from stepwell.dynamics import _checkpoint
-from stepwell.experiments import _kind, command_of, compare_run, find_kind, load_kinds
+from stepwell.experiments import _kind, compare_run, find_kind, load_kinds
 from stepwell.experiments._flags import parsed
 from stepwell.explorer._state import State
 from stepwell.tasks import check_moments
@@ -49,7 +49,7 @@ def test_flags_files_and_dictionaries_describe_one_experiment(experiment: sw.Exp
     assert (experiment.model.gate, experiment.task.density, experiment.objective.kind) == (0.2, 0.25, "population")
     (tmp_path / "run.toml").write_text(experiment.to_toml())
     assert sw.Experiment.read(tmp_path / "run.toml") == experiment
-    assert parsed(command_of(experiment)[2:]) == experiment == sw.Experiment.from_canonical(experiment.canonical())
+    assert parsed(experiment.command()[2:]) == experiment == sw.Experiment.from_canonical(experiment.canonical())
     with pytest.raises(InvalidInput, match=r"--gate is '1.5'; it must be a number above 0, at most 1"):
         parsed([*WORDS, "--gate", "1.5"])
     with pytest.raises(InvalidInput, match="no field 'gatte'; did you mean gate"):
@@ -132,7 +132,7 @@ def test_a_theory_that_the_class_does_not_declare_is_refused():
         return Promised.random(dim=task.dim, heads=heads, scale=0.1, key=key)
 
     with pytest.raises(InvalidInput, match="class Promised does not declare; write declared_form = 'separate'"):
-        sw.Experiment(model="promised").predict()
+        str(sw.Experiment(model="promised").predict())
 
 
 def test_a_task_without_moments_has_no_theory(lab):

@@ -1,6 +1,7 @@
 """`stepwell predict` as it is typed."""
 
 import json
+import re
 from typing import Any
 
 import jax
@@ -131,7 +132,7 @@ def test_tables(capsys: pytest.CaptureFixture[str]):
     assert [row.split()[-1] for row in rows] == ["1", "2", "3", "4"]
     assert "drop at t/τ" in told and told.endswith("final loss 0.13599507\n")
     assert main(["predict", *TASK, "--training", "descent", "--rate", "0.1"]) == 0
-    assert "drop at t/τ       step" in capsys.readouterr().out
+    assert re.search(r"drop at t/τ +± +step +loss to", capsys.readouterr().out)
 
 
 NO_THEORY = {
@@ -190,3 +191,23 @@ def test_extreme_values_end_with_times_or_with_the_reason(line, times, reason, c
     assert (found["drops_missing"] is None) if reason is None else (reason in found["drops_missing"])
     assert main(["predict", *flags]) == 0
     assert (reason or "final loss") in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--spectrum", "white", "--dim", "20000"], "a model of 20000 heads in dimension 20000 needs about 59.6 GiB"),
+        (["--spectrum", "white", "--dim", "100000"], "a model of 100000 heads"),
+        (["--objective", "moments", "--dim", "90"], "the moment matrix of 8100 features in dimension 90 needs"),
+        (["--objective", "sampled", "--dim", "90"], "take a smaller dimension, or the objective population"),
+    ],
+)
+def test_what_would_not_fit_is_refused_before_it_is_built(
+    flags: list[str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """As if one GiB were free: the refusal must not depend on the machine, nor a failure of this test end it."""
+    monkeypatch.setattr("stepwell._util.memory.available_memory", lambda: 2**30)
+    monkeypatch.setattr(sw.Experiment, "build_task", lambda self: pytest.fail("a task was built"))
+    assert main(["predict", *flags]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line and "1.0 GiB are free" in line

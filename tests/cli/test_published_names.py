@@ -10,7 +10,7 @@ import xarray as xr
 
 from stepwell.cli import _training_files as _files
 from stepwell.cli import main
-from stepwell.experiments import experiment_of
+from stepwell.experiments import Experiment
 from stepwell.trajectory import load
 
 SMALL = ["--seq_len", "6", "--in_dim", "2", "--trainset_size", "40", "--epoch", "12", "--init", "0.3"]
@@ -168,6 +168,6 @@ def test_of_two_runs_at_once_neither_replaces_the_other(tmp_path: Path, monkeypa
     monkeypatch.setattr(_files, "write_bytes", slowly)
     assert main(["train.py", *SMALL, "--out", str(tmp_path), "--json"]) == 0
     runs = sorted(tmp_path.glob("*.nc"))
-    rates = [experiment_of(load(path)).training.rate for path in runs]
+    rates = [Experiment.of(load(path)).training.rate for path in runs]
     assert rates == [0.01, 0.001] and runs[0].stem == NAME and len(content(tmp_path)) == 6
     assert "holds another run" in capsys.readouterr().err

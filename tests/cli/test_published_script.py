@@ -20,9 +20,8 @@ from stepwell._util.parser import Parser
 from stepwell.cli import _published, main
 from stepwell.dynamics import _checkpoint as checkpoints
 from stepwell.dynamics import _host as training
-from stepwell.experiments import experiment_of, keys_of
-from stepwell.experiments.published import Published, experiment_of_command, published_flags
-from stepwell.experiments.published import experiment_of as experiment_of_flags
+from stepwell.experiments import Experiment, Keys
+from stepwell.experiments.published import Published
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Sampled
 from stepwell.tasks import ContextLengths, InContextInWeightMixture, published_covariance
@@ -30,6 +29,10 @@ from stepwell.tasks import ContextLengths, InContextInWeightMixture, published_c
 ROOT = Path(__file__).parents[2]
 SMALL = ["--seq_len", "6", "--in_dim", "2", "--trainset_size", "40", "--epoch", "12", "--head", "2", "--init", "0.3"]
 NAME = "attnM_head2_D2_R1_P40_N6_seed10"
+
+
+def experiment_of_command(words: list[str]) -> Experiment:
+    return Published.of_command(words).experiment()
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +71,7 @@ def test_a_run_leaves_its_three_files(tmp_path: Path, capsys: pytest.CaptureFixt
     assert losses.shape == (12,)
     np.testing.assert_array_equal(run["loss"].values[0, :12], losses)
     assert run.sizes["step"] == 13 and run["step"].values[-1] == 12
-    assert experiment_of(run) == experiment_of_command(SMALL)
+    assert Experiment.of(run) == experiment_of_command(SMALL)
     assert run["time"].attrs["units"] == PAPER_UNIT
     np.testing.assert_allclose(run["time"], 2 * 0.001 * 5 * np.arange(13), rtol=1e-14)  # t/τ = 2 lr steps N
 
@@ -255,7 +258,7 @@ def test_the_conventions_of_the_script():
     assert (task.centered, task.whitened) == (True, True) and isinstance(objective, Sampled)
     assert task.context == ContextLengths.uniform(4)
     assert (model.normalization, model.activation) == ("1/tokens", "softmax")
-    key = keys_of(10)
+    key = Keys(10)
     np.testing.assert_array_equal(task.covariance, published_covariance(4, key=key.task))
     plain = experiment_of_command(["--white_cov", "--icl", "0.5"])
     assert plain.model.normalization == "none" and plain.objective.kind == "moments"
@@ -281,11 +284,11 @@ COMMANDS = {
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_flags_to_an_experiment_and_back(command: str):
     experiment = experiment_of_command(command.split())
-    flags = published_flags(experiment)
-    assert experiment_of_flags(Published(**flags)) == experiment
+    described = Published.of_experiment(experiment)
+    assert described.experiment() == experiment
     given = vars(_parser().parse_args(command.split()))
     but = {"start", "white_cov"} if experiment.task.eigenvalues == (1.0,) else {"start"}
-    assert all(flags[name] == given[name] for name in flags if name not in but)
+    assert all(value == given[name] for name, value in vars(described).items() if name not in but)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +307,7 @@ def test_flags_to_an_experiment_and_back(command: str):
 def test_what_the_script_cannot_train_has_no_flags(changes: dict, told: str):
     experiment = experiment_of_command([]) if "multitask" != told else sw.Experiment()
     with pytest.raises(InvalidInput, match=told):
-        published_flags(experiment.replace(**changes))
+        Published.of_experiment(experiment.replace(**changes))
 
 
 def test_dry_run_prints_the_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import importlib
 import json
 import os
@@ -60,18 +61,10 @@ def drawn(monkeypatch: pytest.MonkeyPatch):
     """A figure that takes no time, with one claim, which does not hold."""
     from matplotlib.figure import Figure
 
-    from stepwell.figures import FIGURES, Claim
+    from stepwell.figures import FIGURES, Origin
 
-    claim = Claim.close(
-        "sum",
-        "two is three",
-        predicted=3,
-        measured=2,
-        tolerance=0.5,
-        basis="arithmetic",
-        kind="check",
-        source="counting",
-    )
+    numbers: Any = {"predicted": 3, "measured": 2, "tolerance": 0.5, "basis": "arithmetic"}
+    claim = Origin("check", "counting").close("sum", "two is three", **numbers)
     module = importlib.import_module(FIGURES["linear/fig1"])
     parts: dict[str, Any] = {
         "paper_settings": {},
@@ -104,6 +97,40 @@ def test_a_figure_that_ends_in_an_error_is_no_finding(
     printed = capsys.readouterr()
     assert "✗ error in linear/fig1: ZeroDivisionError: division by zero" in printed.out
     assert printed.err == "stepwell reproduce: could not finish: 1 of 1 figures ended in an error (linear/fig1)\n"
+
+
+@pytest.mark.parametrize("ending", ["claims.json", "index.html"])
+def test_a_report_that_was_not_written_is_not_told(ending: str, drawn, tmp_path: Path, monkeypatch, capsys):
+    replace = os.replace
+
+    def full(source, target):
+        if str(target).endswith(ending):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    assert main(["reproduce", "linear/fig1", "--out", str(tmp_path)]) == 3
+    printed = capsys.readouterr()
+    assert "report:" not in printed.out and not (tmp_path / "index.html").exists()
+    assert "cannot write the report" in printed.err and "0 of 1 figures were done before" in printed.err
+
+
+def test_an_exact_claim_is_told_without_a_tolerance(drawn, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    from stepwell.figures import Origin
+
+    counting: Any = Origin("check", "counting")
+    options = {"measured": [2.0], "basis": "arithmetic"}
+    claims = [
+        counting.close("is", "is two", predicted=2, **options),
+        counting.at_least("more", "is more than one", predicted=1, **options),
+        counting.at_most("most", "is little", tolerance=3, **options),
+    ]
+    drawn(claims=lambda data, settings: claims)
+    assert main(["reproduce", "linear/fig1", "--out", str(tmp_path)]) == 0
+    told, page = capsys.readouterr().out, (tmp_path / "index.html").read_text()
+    for words in ("exactly 2", "at least 1", "at most 3"):
+        assert f"predicted {words}, 1 of 1 seeds hold" in told and f">{words}<" in page
+    assert "±" not in told + page
 
 
 def test_a_folder_that_is_removed(

@@ -61,6 +61,22 @@ def test_runs_are_listed(store: Store, capsys):
     assert lines[0].split() == head and lines[1:] == ["0 runs"]
 
 
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("words", [["ls"], ["open"], ["export", "runs.csv", "--format", "csv"]], ids=lambda one: one[0])
+def test_a_damaged_shard_is_named_and_strict_fails(store: Store, words, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["runs", *words, "--strict"]) == 0
+    capsys.readouterr()
+    (path, _) = store.shards()
+    path.write_bytes(path.read_bytes()[:-10])
+    assert main(["runs", *words, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err.startswith("stepwell runs: runs of damaged shards are left out: ") and path.name in printed.err
+    (damaged,) = json.loads(printed.out)["damaged"]
+    assert damaged["file"] == str(path) and "cut short" in damaged["reason"]
+    assert main(["runs", *words, "--strict"]) == 1 and path.name in capsys.readouterr().err
+
+
 def test_a_json_document_is_whole(store: Store, capsys):
     store.add(shard_of(100, 80))
     document = json.loads(called(capsys, "ls", "--json")[1])

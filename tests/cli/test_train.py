@@ -16,7 +16,7 @@ from stepwell._util.paper_time import PAPER_UNIT
 from stepwell.cli import main
 from stepwell.dynamics import _checkpoint as checkpoints
 from stepwell.dynamics import _host as training
-from stepwell.experiments import experiment_of
+from stepwell.experiments import Experiment
 
 DATA = ["--dim", "2", "--context", "5", "--objective", "moments", "--sequences", "40", "--heads", "2", "--scale", "0.3"]
 SMALL = [*DATA, "--training", "descent", "--steps", "12", "--rate", "0.01", "--model", "merged"]
@@ -53,7 +53,7 @@ def test_a_run_leaves_its_three_files_named_by_its_experiment(tmp_path: Path, ca
     assert files(tmp_path) == {f"{name}.nc", f"{name}.txt", f"{name}.png"} and err == ""
     assert all(file in out for file in files(tmp_path))
     run = sw.load(tmp_path / f"{name}.nc")
-    assert experiment_of(run) == asked and run["time"].attrs["units"] == PAPER_UNIT
+    assert Experiment.of(run) == asked and run["time"].attrs["units"] == PAPER_UNIT
     xr.testing.assert_identical(run, asked.run(progress=False))
     table = tmp_path / f"{name}.txt"
     assert table.read_text().startswith("# step time[t/tau] loss\n")
@@ -61,9 +61,9 @@ def test_a_run_leaves_its_three_files_named_by_its_experiment(tmp_path: Path, ca
 
 
 def test_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    words = [*SMALL, "--theory"]
-    found = report(capsys, tmp_path, *words)
-    asked = experiment(*SMALL)
+    words = [*SMALL, "--scale", "0.01"]
+    found = report(capsys, tmp_path, *words, "--theory")
+    asked = experiment(*words)
     run = sw.load(found["files"]["trajectory"])
     assert sw.Experiment.from_dict(found["experiment"]) == asked and found["name"] == asked.name
     assert (found["outcome"], found["steps"], found["time_unit"]) == ("finished", 12, PAPER_UNIT)
@@ -77,8 +77,10 @@ def test_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert row["predicted"] == pytest.approx(predicted.drops[0].time, rel=1e-12)
     assert row["predicted_step"] == pytest.approx(predicted.drops[0].step, rel=1e-12)
     assert set(found["files"]) == {"trajectory", "losses", "plot"} and found["seconds"] > 0
-    plain = report(capsys, tmp_path, *SMALL)
+    plain = report(capsys, tmp_path, *words)
     assert plain["drops"] is None and plain["predicted_drops"] is None and plain["levels"] == found["levels"]
+    withheld = report(capsys, tmp_path, *SMALL, "--theory")
+    assert withheld["predicted_drops"] == experiment(*SMALL).predict().document["drops"] == []
 
 
 CURVES = {
@@ -130,7 +132,7 @@ def test_a_file_of_the_same_name_is_the_same_experiment(tmp_path: Path, capsys: 
         assert train(tmp_path, *SMALL) == 2
         assert "move it away" in capsys.readouterr().err and first.read_bytes() == content
     report(capsys, tmp_path, *SMALL, "--overwrite")
-    assert experiment_of(sw.load(first)) == experiment(*SMALL)
+    assert Experiment.of(sw.load(first)) == experiment(*SMALL)
 
 
 def test_seeds_are_named_by_all_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -141,7 +143,7 @@ def test_seeds_are_named_by_all_of_them(tmp_path: Path, capsys: pytest.CaptureFi
         assert found["seeds"][0] == 3 and len(found["final_losses"]) == len(found["seeds"])
     assert len(names) == 3 and all(re.fullmatch("merged_h2_seeds3-8_[0-9a-f]{8}", name) for name in names)
     alone = report(capsys, tmp_path, *SMALL, "--seeds", "1")
-    assert "seeds" not in alone and experiment_of(sw.load(alone["files"]["trajectory"])) == experiment(*SMALL)
+    assert "seeds" not in alone and Experiment.of(sw.load(alone["files"]["trajectory"])) == experiment(*SMALL)
 
 
 def test_seeds_count_from_that_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -158,7 +160,7 @@ def test_predict_and_train_of_one_file_are_one_experiment(tmp_path: Path, capsys
     path = tmp_path / "run.toml"
     made = sw.Experiment(
         task={"context": 20, "noise": 0.1, "centered": True},
-        model={"kind": "separate", "heads": 5, "scheme": "per-head", "normalization": "none"},
+        model={"kind": "separate", "heads": 5, "scheme": "per-head", "scale": 1e-3, "normalization": "none"},
         objective={"kind": "moments", "sequences": 500},
         training={"kind": "descent", "rate": 0.02, "steps": 30},
         seed=7,
@@ -282,7 +284,7 @@ def test_a_descent_is_continued_to_more_steps_and_both_stay(tmp_path: Path, caps
     assert (whole / name).read_text() == (parts / name).read_text()
     assert Path(short["files"]["trajectory"]).read_bytes() == before
     continued, at_once = (sw.load(folder / name.replace(".txt", ".nc")) for folder in (parts, whole))
-    assert experiment_of(continued) == experiment_of(at_once) == experiment(*longer)
+    assert Experiment.of(continued) == Experiment.of(at_once) == experiment(*longer)
     np.testing.assert_array_equal(continued["time"], at_once["time"])
     for weight in ("value", "key_query"):
         np.testing.assert_array_equal(continued[weight].isel(snapshot=-1), at_once[weight].isel(snapshot=-1))
@@ -322,7 +324,7 @@ def test_the_store_is_asked_first_and_told_last(tmp_path: Path, monkeypatch: pyt
             self.path = path
 
     def save_run(store, trajectory: xr.Dataset, *, fresh: bool = False) -> Path:
-        kept[experiment_of(trajectory).name] = trajectory
+        kept[Experiment.of(trajectory).name] = trajectory
         return Path(store.path)
 
     def load_run(store, asked: sw.Experiment, seeds=None) -> xr.Dataset | None:
@@ -407,6 +409,46 @@ def test_separate_drops_are_where_the_theory_says(tmp_path: Path, capsys: pytest
         assert drop["step"] is None
 
 
+def test_seeds_are_predicted_as_if_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Each from its own covariance, sample and initial weights; the plot, from those of the first."""
+    words = "--dim 2 --context 9 --objective moments --sequences 200 --scale 0.02 --heads 2 --theory".split()
+    words += "--training descent --rate 0.2 --steps 1500".split()
+    together = report(capsys, tmp_path, *words, "--seeds", "2", "0", "1")
+    assert [row["run"] for row in together["drops"]] == [2, 2, 0, 0, 1, 1]
+    for seed in (2, 0, 1):
+        alone = report(capsys, tmp_path, *words, "--seed", str(seed))
+        rows = [row for row in together["drops"] if row["run"] == seed]
+        for row, other in zip(rows, alone["drops"], strict=True):
+            assert row.keys() == other.keys()
+            for name, value in row.items():
+                assert value == (pytest.approx(other[name], rel=1e-6) if isinstance(value, float) else other[name])
+        if seed == 2:
+            assert together["predicted_drops"] == alone["predicted_drops"] and together["levels"] == alone["levels"]
+    assert len({row["predicted"] for row in together["drops"]}) == 6
+
+
+@pytest.mark.usefixtures("drawn_plots")
+def test_a_plot_says_which_seed_is_bold_and_which_drops_come_later():
+    from matplotlib.figure import Figure
+
+    from stepwell.cli._training_files import draw
+
+    asked = sw.Experiment(task={"dim": 2}, model={"scale": 0.1}, training={"kind": "flow", "until": 20.0}, seed=3)
+    prediction, figure = asked.predict(), Figure()
+    course, _ = prediction.course(20.0)
+    assert course is not None
+    draw(figure, asked, asked.run(seeds=[3, 4, 5], progress=False), prediction.levels, course)
+    axes = figure.axes[0]
+    late = ", ".join(f"{drop.time:.5g}" for drop in course.drops if drop.time > 20.0)
+    assert late and axes.get_xscale() == "log"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "training, 2 other seeds",
+        "training, seed 3",
+        f"theory: drops from the initial weights, seed 3 (after the end: {late})",
+        "theory: levels, seed 3",
+    ]
+
+
 NO_THEORY = {
     "softmax": ["--activation", "softmax", "--objective", "sampled"],
     "mixture": ["--task", "mixture"],
@@ -428,8 +470,8 @@ def test_why_predicted_drops_are_missing_is_said_in_a_line(tmp_path: Path, capsy
     words = ["--dim", "2", "--objective", "population", "--training", "descent", "--rate", "1e-30", "--steps", "5"]
     for model in ("merged", "separate"):
         assert train(tmp_path, *words, "--theory", "--model", model, "--scale", "1e3") == 0
-        err = capsys.readouterr().err
-        assert "--theory: " in err and "too large" in err and err.count("\n") == 1
+        printed = capsys.readouterr()
+        assert printed.err == "" and printed.out.count("too large") == 1
     assert train(tmp_path, *words[:-4], "--rate", "0.01", "--steps", "5", "--optimizer", "adam", "--theory") == 0
     err = capsys.readouterr().err
     assert "constant rate" in err and err.count("\n") == 1

@@ -15,13 +15,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import stepwell as sw
-from stepwell import experiments
 from stepwell._util import interrupt
 from stepwell.cli import _training_files as _files
 from stepwell.cli import main
 from stepwell.cli._flags import chosen_store
 from stepwell.cli._training_files import draw
 from stepwell.dynamics import Record, _host
+from stepwell.experiments import Experiment
 from stepwell.trajectory import load
 
 EXPERIMENT = sw.Experiment(
@@ -30,7 +30,7 @@ EXPERIMENT = sw.Experiment(
     objective={"kind": "moments", "sequences": 40},
     training={"kind": "descent", "rate": 0.005, "steps": 500},
 )
-SMALL = experiments.command_of(EXPERIMENT)[2:]
+SMALL = EXPERIMENT.command()[2:]
 NAME = f"merged_h1_seed0_{EXPERIMENT.name[:8]}"
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
@@ -163,7 +163,9 @@ def test_a_real_limit_on_files_is_no_crash(tmp_path: Path):
     limited = ["sh", "-c", 'ulimit -f 4; exec "$0" -m stepwell train "$@"', sys.executable]
     done = subprocess.run(
         [*limited, *SMALL, "--out", tmp_path / "runs"],
-        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "STEPWELL_CACHE": "off"},
+        # Bytecode would be cut off, too, and stay.
+        env=os.environ
+        | {"XDG_STATE_HOME": str(tmp_path / "state"), "STEPWELL_CACHE": "off", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         timeout=120,
@@ -176,12 +178,12 @@ def test_a_real_limit_on_files_is_no_crash(tmp_path: Path):
 
 def test_a_folder_that_was_removed_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def removed(*arguments, **options):
-        trajectory = resume(*arguments, **options)
+        trajectory = run(*arguments, **options)
         shutil.rmtree(tmp_path / "runs")
         return trajectory
 
-    resume = experiments.resume
-    monkeypatch.setattr(experiments, "resume", removed, raising=False)
+    run = Experiment.run
+    monkeypatch.setattr(Experiment, "run", removed)
     assert train(tmp_path / "runs") == 0
     assert endings(tmp_path / "runs") == {".nc", ".txt", ".png"}
 
@@ -190,13 +192,13 @@ def test_a_folder_that_became_a_file_does_not_take_the_run_with_it(
     tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     def changed(*arguments, **options):
-        trajectory = resume(*arguments, **options)
+        trajectory = run(*arguments, **options)
         shutil.rmtree(tmp_path / "runs")
         (tmp_path / "runs").touch()
         return trajectory
 
-    resume = experiments.resume
-    monkeypatch.setattr(experiments, "resume", changed, raising=False)
+    run = Experiment.run
+    monkeypatch.setattr(Experiment, "run", changed)
     assert train(tmp_path / "runs") == 2
     assert str(kept(elsewhere)) in capsys.readouterr().err
 
@@ -232,12 +234,12 @@ def test_what_is_finite_is_drawn(tmp_path: Path):
     watched = EXPERIMENT.replace(model={"heads": 2}, record={"value_weights": True, "test_sequences": 40})
     run = watched.run(progress=False)
     run["loss"].values[0, 100:] = [1e308, np.inf, np.nan] * 133 + [0, 1]
-    run[experiments.IN_CONTEXT].values[:] = np.nan
-    run[experiments.IN_WEIGHT].values[0, 1:] = np.inf
-    run[experiments.VALUE_WEIGHTS].values[0, :, 0] = np.linspace(-1.0, 1.0, 501) * 1e308
+    run["in_context_test_loss"].values[:] = np.nan
+    run["in_weight_test_loss"].values[0, 1:] = np.inf
+    run["value_weight"].values[0, :, 0] = np.linspace(-1.0, 1.0, 501) * 1e308
     figure = Figure()
     FigureCanvasAgg(figure)
-    draw(figure, watched, run, experiments.predicted_levels(watched), None)
+    draw(figure, watched, run, watched.predict().levels, None)
     figure.savefig(tmp_path / "a.png")
     curve = figure.axes[0].lines[0].get_ydata()
     np.testing.assert_array_equal(np.flatnonzero(np.isfinite(curve)), [*range(100), 499, 500])
@@ -261,3 +263,20 @@ def test_a_store_is_switched_off_by_its_flag_or_by_the_variable(flag, variable, 
     monkeypatch.setenv("STEPWELL_STORE", variable)
     assert (chosen_store(argparse.Namespace(store=flag)) is not None) == kept
     assert not Path("off").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["train", *SMALL], ["sweep", "study.toml"], ["runs", "ls"]], ids=lambda words: words[0]
+)
+def test_no_folder_is_made_of_off_and_an_empty_name_is_refused(words, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("study.toml").write_text(f"{EXPERIMENT.to_toml()}\n[sweep]\nseed = [0]\n")
+    there = {*Path().iterdir()}
+    assert main([*words, "--store", ""]) == 2
+    assert "the store is ''; name a folder (. is this one), or write off for no store" in capsys.readouterr().err
+    assert {*Path().iterdir()} == there
+    assert main([*words, "--store", "off"]) == (0 if words[0] == "train" else 2)
+    assert (
+        words[0] == "train" or "the store is off, so that there is no store; name a folder" in capsys.readouterr().err
+    )
+    assert not Path("off").exists() and not Path("shards").exists() and not Path("stepwell-runs").exists()

@@ -93,6 +93,30 @@ def test_a_file_holds_the_run(verb: str, line: str, tmp_path: Path, capsys: pyte
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--training descent --optimizer lbfgs",
+        "--training descent --optimizer adam:learning_rate=3",
+        "--training descent --optimizer adam:b3=0.9",
+        "--training descent --optimizer sgd:nesterov=true",
+        "--training descent --schedule constant:value=5",
+        "--training descent --schedule warmup:warmup_steps=0",
+        "--training descent --optimizer adam --until 3",
+        "--objective online --seeds 2",
+        "--task mixture --test-sequences 9 --seeds 2",
+        "--dim 2000 --snapshots 1000000 --heads 2000 --training descent --steps 1000000",
+    ],
+)
+def test_dry_run_refuses_what_the_run_refuses(line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    words = ["train", *line.split(), "--store", "off", "--out", str(tmp_path)]
+    assert main([*words, "--dry-run"]) == 2
+    dry = capsys.readouterr()
+    assert dry.out == "" and main(words) == 2
+    free = r"[\d.]+ GiB are"  # memory that others use meanwhile
+    assert re.sub(free, "", capsys.readouterr().err) == re.sub(free, "", dry.err)
+
+
 def test_dry_run_says_the_seeds(capsys: pytest.CaptureFixture[str]):
     assert main(["train", "--seeds", "3:5", "--dry-run"]) == 0
     out = capsys.readouterr().out
@@ -163,8 +187,8 @@ SILENT = {
     "scheme of merged attention": ("--model merged --scheme stacked", "'scheme'"),
     "sequences in population": ("--sequences 100", "the objective kind population has no field 'sequences'"),
     "batch of moments": ("--objective moments --batch-size 10", "'batch_size'"),
-    "dims of one regression": ("--dims 4 10", "choose the task multitask"),
-    "strengths of one regression": ("--strengths 1", "choose the task multitask"),
+    "dims of one regression": ("--dims 4 10", "give --task multitask"),
+    "strengths of one regression": ("--strengths 1", "give --task multitask"),
     "softmax beside dims": ("--task multitask --dims 4 10 --activation softmax", "'activation'"),
     "dimension beside dims": ("--task multitask --dims 4 10 --dim 14", "'dim'"),
     "outputs beside dims": ("--task multitask --dims 4 10 --outputs 2", "'outputs'"),
@@ -212,8 +236,8 @@ REFUSED = {
     "near model": ("--model merge", "did you mean merged?"),
     "unknown objective": ("--objective steam", "'steam'"),
     "unknown flag": ("--headz 3", "did you mean --heads?"),
-    "tokens of the published script": ("--seq_len 32", "no flag --seq_len outside of train.py; write --context"),
-    "rate of the published script": ("--lr=0.1", "no flag --lr outside of train.py; write --training descent --rate"),
+    "tokens of the published script": ("--seq_len 32", "no flag --seq_len here; write --context"),
+    "rate of the published script": ("--lr=0.1", "no flag --lr here; write --training descent --rate"),
     "missing value": ("--training descent --rate", "expected one argument"),
     "unknown spectrum": ("--spectrum pink", "published"),
     "steep": ("--spectrum power --exponent steep", "--exponent"),

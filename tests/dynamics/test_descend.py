@@ -271,3 +271,10 @@ def test_without_advice_no_smaller_rate_is_searched_for():
     assert "stable" in advised.attrs["message"]
     assert plain.attrs["message"].endswith("lower the rate")
     np.testing.assert_array_equal(advised.loss, plain.loss)
+
+
+def test_weights_that_are_not_finite_are_named_as_such():
+    model = jax.tree.map(lambda weight: weight * jnp.nan, separate())
+    for models in (model, Ensemble.of([separate(), model])):
+        with pytest.raises(InvalidInput, match="^some initial weights are not finite; start from finite ones$"):
+            descend(models, OBJECTIVE, rate=0.1, steps=2)

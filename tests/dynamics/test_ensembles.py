@@ -1,4 +1,4 @@
-"""Ensembles in population, which descend natively, against their runs one by one and a textbook loop."""
+"""Ensembles at infinitely many sequences, which descend natively, against their runs one by one and a textbook loop."""
 
 import jax
 import numpy as np

@@ -133,7 +133,7 @@ def test_label_blocks_must_stay_zero():
     key_query = start.key_query.at[:, 0].set(0.1)
     model = made(Drifting, start.value, key_query)
     for objective in (Population(TASK), Moments.of_batch(BATCH, features="cubic")):
-        with pytest.raises(InvalidInput, match="are zero at the start, but up to"):
+        with pytest.raises(InvalidInput, match="are zero initially, but up to"):
             descend(model, objective, rate=0.01, steps=2, progress=False)
 
 

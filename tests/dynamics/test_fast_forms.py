@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from stepwell._util.errors import InvalidInput
 from stepwell._util.types import Activation
 from stepwell.dynamics import Record, descend, flow
 from stepwell.dynamics.fast import AbstractMultiStep, gradient_form, multi_step_form, stiff_form
@@ -112,3 +113,15 @@ def test_a_registration_is_all_that_a_new_form_takes(monkeypatch):
     assert calls
     np.testing.assert_allclose(fast.loss, plain.loss, rtol=1e-12)
     np.testing.assert_allclose(plain.loss[0], float(plain.loss[0, 0]) * 0.64 ** np.arange(31), rtol=1e-12)
+
+
+@pytest.mark.parametrize("form", [multi_step_form, stiff_form])
+def test_a_form_of_the_population_is_an_objective_like_it(form):
+    """Given to `flow` or `descend` itself: it refuses what the loss refuses, and knows the lowest loss."""
+    objective, model = Population(TASK), separate()
+    fast = form(objective, model)
+    assert fast is not objective and fast.floor(model) == objective.floor(model)
+    mixed = SeparateAttention.random(dim=2, heads=2, scale=0.4, label_blocks="random", key=KEY)
+    with pytest.raises(InvalidInput, match="label blocks"):
+        descend(mixed, fast, rate=0.1, steps=2, progress=False)
+    assert flow(model, fast, progress=False).attrs["outcome"] == "converged"

@@ -1,4 +1,4 @@
-"""The native descent in population against the formula of the gradient, step by step, in NumPy."""
+"""The native descent at infinitely many sequences against the formula of the gradient, step by step, in NumPy."""
 
 import jax
 import jax.numpy as jnp

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+from stepwell._util.errors import InvalidInput
 from stepwell.dynamics import Ensemble, Record, descend, flow, online
 from stepwell.models import MultiHeadAttention, SpectralAttention, decomposable, decompose
-from stepwell.objectives import Exact, ReducedSampled, Sampled, Spectral
+from stepwell.objectives import AbstractObjective, Exact, ReducedSampled, Sampled, Spectral
 from stepwell.tasks import MultiTaskRegression
+from stepwell.theory import softmax
 from stepwell.trajectory import model_at
 
 KEY = jax.random.key(0)
@@ -58,6 +60,62 @@ def test_plain_flow_of_the_weights_is_the_flow_of_the_eigenvalues(options):
     np.testing.assert_allclose(omega[0], expected[:, 0], rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose((found["value"] * found["output"])[0], expected[:, 1], rtol=1e-6, atol=1e-8)
     assert np.abs(omega[0, -1] - omega[0, 0]).max() > 0.05
+
+
+TWO = MultiTaskRegression((10, 10), context=100)
+LEADS = np.array([[0.008, 0.004], [0.004, 0.0081]]), np.full((2, 2), 0.3)
+
+
+def ended(model, **options):
+    return flow(model, Spectral(TWO), until=400.0, record=Record(points=5), progress=False, **options)
+
+
+def test_balanced_weights_end_where_the_theory_says_and_perturbed_ones_below():
+    """An imbalance of 1e-8 ends below the limit of the flow; none is made by the solver, whatever its tolerance."""
+    balanced = SpectralAttention.balanced(*LEADS, TWO.dims)
+    limit = softmax.flow_limit_loss(TWO).sum()
+    for rtol in (1e-4, 1e-6, 1e-8):
+        run = ended(balanced, rtol=rtol)
+        np.testing.assert_array_equal(np.abs(run["key"]), np.abs(run["query"]))
+        np.testing.assert_array_equal(np.abs(run["value"]), np.abs(run["output"]))
+        # What is left at this time of the tail t^-2, and not the solver's error.
+        assert 0 < float(run["loss"][0, -1]) / limit - 1 < 1e-3
+    perturbed = balanced.with_weights({**balanced.weights(), "value": (1 + 1e-8) * balanced.value})
+    assert softmax.lower_bound(TWO, 2).sum() < float(ended(perturbed)["loss"][0, -1]) < 0.95 * limit
+
+
+@pytest.mark.parametrize("solver", ["lsoda", "rodas5p", "kvaerno5", "tsit5"])
+@pytest.mark.parametrize("signs", [[1.0, 1.0], [1.0, -1.0], [1.0, 0.0]], ids=str)
+def test_solvers_follow_balanced_weights_of_any_sign(solver, signs):
+    """Independent: the theory's integration of ω and μ themselves."""
+    times = np.array([0.0, 10.0, 30.0, 60.0])
+    omega, mu = (np.array(signs)[:, None] * each for each in LEADS)
+    start = SpectralAttention.balanced(omega, mu, TWO.dims)
+    record = Record(points=times)
+    run = flow(start, Spectral(TWO), solver=solver, until=60.0, record=record, rtol=1e-7, progress=False)
+    course = softmax.spectral_flow(TWO, omega, mu, times, loss_factor=1.0)
+    np.testing.assert_allclose(run["loss"][0], course.loss.sum(axis=1), rtol=1e-5)
+    np.testing.assert_array_equal(run["key"][0, 0], start.key)
+    np.testing.assert_array_equal(np.sign(run["value"] * run["output"])[0, -1], np.sign(mu))
+
+
+def test_rounding_on_the_manifold_does_not_decide():
+    rng, losses = np.random.default_rng(0), []
+    for size in (0.0, 1e-15, 1e-15):
+        omega, mu = (each * (1 + size * rng.normal(size=each.shape)) for each in LEADS)
+        losses.append(float(ended(SpectralAttention.balanced(omega, mu, TWO.dims))["loss"][0, -1]))
+    np.testing.assert_allclose(losses, losses[0], rtol=1e-9)
+
+
+def test_ensembles_of_balanced_weights():
+    one, other = (SpectralAttention.balanced(sign * LEADS[0], sign * LEADS[1], TWO.dims) for sign in (1.0, -1.0))
+    both = flow(Ensemble.of([one, other]), Spectral(TWO), until=60.0, record=Record(points=2), progress=False)
+    np.testing.assert_allclose(
+        both["loss"][0], both["loss"][1], rtol=1e-12
+    )  # the loss does not change with the sign of both ω and μ
+    free = one.with_weights({**one.weights(), "key": 1.1 * one.key})
+    with pytest.raises(InvalidInput, match="separate ensembles"):
+        flow(Ensemble.of([one, free]), Spectral(TWO), until=60.0, progress=False)
 
 
 def test_one_task_in_one_head_flows_to_its_floor_at_the_known_weights():
@@ -115,3 +173,41 @@ def test_fresh_data_can_be_summed_over_outputs():
     np.testing.assert_allclose(summed["loss"][0, 0], Sampled(batch, "sum")(model), rtol=1e-12)
     averaged = online(model, task, batch_size=16, rate=0.02, steps=3, progress=False, key=KEY)
     np.testing.assert_allclose(summed["loss"], 2 * averaged["loss"], rtol=1e-12)
+
+
+class _Decayed(AbstractObjective):
+    """A loss that reads each weight and not products alone."""
+
+    inner: Spectral
+
+    def __call__(self, model):
+        return self.inner(model) + 0.01 * sum(jnp.sum(weight**2) for weight in model.weights().values())
+
+    def check(self, model):
+        self.inner.check(model)
+
+    def floor(self, model):
+        return None
+
+
+def test_an_objective_that_reads_more_than_products_is_given_all_weights():
+    model, objective = SpectralAttention.balanced(*LEADS, TWO.dims), _Decayed(Spectral(TWO))
+    run = flow(model, objective, until=20.0, record=Record(points=3), progress=False)
+    np.testing.assert_allclose(run["loss"][0, 0], objective(model), rtol=1e-12)
+    np.testing.assert_allclose(run["loss"][0, -1], objective(model_at(run)), rtol=1e-9)
+
+
+def test_pairs_of_zeros_are_balanced_with_others_or_not():
+    """They do not move: an ensemble may have them in different places."""
+    one = SpectralAttention.balanced(*LEADS, TWO.dims)
+    key, query = np.array(one.key) * 1.1, np.array(one.query)
+    models = []
+    for place in range(2):
+        kept = np.ones(key.shape)
+        kept[place, 1] = 0.0
+        models.append(one.with_weights({**one.weights(), "key": key * kept, "query": query * kept}))
+    options: dict = {"until": 5.0, "rtol": 1e-10, "record": Record(points=3), "progress": False}
+    together = flow(Ensemble.of(models), Spectral(TWO), **options)
+    for number, model in enumerate(models):
+        alone = flow(model, Spectral(TWO), **options)
+        np.testing.assert_allclose(together["loss"][number], alone["loss"][0], rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Steps along the flow in population, native and by resolvent, against dense ones in NumPy, and flows made of them."""
+"""Steps along the flow of `Population`, native and by resolvent, against dense ones in NumPy; flows made of them."""
 
 import json
 

@@ -26,7 +26,7 @@ from stepwell._util.errors import InvalidInput
 from stepwell.analysis import sample_task
 from stepwell.cli import main
 from stepwell.dynamics import named_optimizer, time_factor
-from stepwell.experiments import Experiment, command_of, experiment_of, keys_of, no_comparison, no_theory
+from stepwell.experiments import Experiment, Keys
 from stepwell.models import theory_of
 from stepwell.objectives import Moments
 from stepwell.store import Store, load_run, save_run
@@ -81,7 +81,7 @@ def of_run(run: xr.Dataset, experiment: Experiment) -> Answer:
         step=run["step"].values if axis == "step" else None,
         loss=run["loss"].isel(run=0).values,
     )
-    return answer if no_comparison(experiment) else with_drops(answer, run)
+    return answer if experiment.no_comparison() else with_drops(answer, run)
 
 
 def with_drops(answer: Answer, run: xr.Dataset) -> Answer:
@@ -120,7 +120,7 @@ def with_prediction(answer: Answer, document: dict[str, Any]) -> Answer:
 def reference(experiment: Experiment) -> Answer:
     """What the experiment itself says."""
     answer = of_run(trained(experiment), experiment)
-    if no_theory(experiment):
+    if experiment.no_theory():
         return answer
     own = experiment.predict().document
     if answer.predicted is not None:  # the table of a run and the prediction are one answer, too
@@ -231,19 +231,19 @@ def by_hand(experiment: Experiment, folder: Path) -> Answer:
             rule = {"optimizer": named_optimizer(training.optimizer, training.schedule, **given).optimizer}
         rule |= {"steps": training.steps, "record": kept, "progress": False}
         if experiment.objective.kind == "online":
-            run = sw.online(model, task, batch_size=objective.batch_size, key=keys_of(experiment.seed).train, **rule)
+            run = sw.online(model, task, batch_size=objective.batch_size, key=Keys(experiment.seed).train, **rule)
         else:
             run = sw.descend(model, objective, **rule)
     answer = of_run_by_hand(run, model, factor)
-    if no_theory(experiment):
+    if experiment.no_theory():
         return answer
     theory, sample = task, None
     if experiment.objective.kind in ("moments", "sampled"):
-        count, key = experiment.objective.sequences, keys_of(experiment.seed).train
+        count, key = experiment.objective.sequences, Keys(experiment.seed).train
         sample = Moments.of_task(task, count, features="cubic", normalization="1/N", progress=False, key=key)
         with contextlib.suppress(InvalidInput):  # a sample that drives away from zero is predicted by its task
             theory = sample_task(task, sample, commuting=theory_of(type(model)) == "merged")
-    if not no_comparison(experiment):
+    if not experiment.no_comparison():
         answer = with_table(answer, sw.compare(run, task, sample=sample).table)
     losses, heads = linear.levels(theory), experiment.model.heads * experiment.model.get("rank", 1)
     predictor = linear.PREDICTORS[str(theory_of(type(model)))]
@@ -316,8 +316,8 @@ def train(experiment: Experiment, folder: Path, *, process: bool = False) -> Ans
 
 @door("flags")
 def flags(experiment: Experiment, folder: Path) -> Answer:
-    """The same by flags alone, as `command_of` writes them: what `train` would train, and what `predict` says."""
-    words = command_of(experiment)[2:]
+    """The same by flags alone, as `command` writes them: what `train` would train, and what `predict` says."""
+    words = experiment.command()[2:]
     status, printed = command("train", *words, "--dry-run")
     (folder / "dry.toml").write_text(printed, encoding="utf-8")
     assert status == 0 and Experiment.read(folder / "dry.toml") == experiment
@@ -330,7 +330,7 @@ def rerun(experiment: Experiment, folder: Path) -> Answer:
     """The file that `train` wrote, run again."""
     path = next((folder / "out").glob("*.nc"), None) or sw.save(trained(experiment), folder / "saved.nc")
     again = sw.rerun(path, progress=False)
-    assert experiment_of(again) == experiment
+    assert Experiment.of(again) == experiment
     return of_run(again, experiment)
 
 
@@ -364,7 +364,7 @@ def predict(experiment: Experiment, folder: Path, *, process: bool = False) -> A
     status, printed = command("predict", _written(experiment, folder), "--json", process=process)
     document = json.loads(printed)
     several = experiment.task.kind == "multitask" and experiment.model.kind == "spectral"
-    assert status == (1 if no_theory(experiment) and not several else 0), status
+    assert status == (1 if experiment.no_theory() and not several else 0), status
     assert document["name"] == experiment.name and Experiment(**document["experiment"]) == experiment
     if several:
         own = json.loads(json.dumps(experiment.predict().document))
@@ -470,7 +470,7 @@ def page_csv(experiment: Experiment, folder: Path) -> Answer:
 def page_netcdf(experiment: Experiment, folder: Path) -> Answer:
     """The netCDF file that the page offers."""
     run = sw.load(_file(experiment, folder, "netcdf"))
-    assert experiment_of(run) == experiment
+    assert Experiment.of(run) == experiment
     return of_run(run, experiment)
 
 

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from stepwell._util.errors import InvalidInput
-from stepwell.experiments import DeclaredField, Experiment, canonical_text, find_kind, kinds, note_of
+from stepwell._util.text import canonical_text
+from stepwell.experiments import DeclaredField, Experiment, Field, find_kind, kinds, note_of
 from stepwell.experiments._kind import SectionName
 
 NUMBERS = st.floats(0.05, 2.0).map(lambda value: float(f"{value:.4g}"))
@@ -23,9 +24,16 @@ def _sometimes(draw: Any, made: dict[str, Any], **values: st.SearchStrategy) -> 
             made[name] = draw(strategy)
 
 
+def _perhaps(draw: Any, made: dict[str, Any], field: DeclaredField) -> None:
+    """Give a field a value half of the time, where some are known that fit."""
+    if (values := _values(field)) is not None:
+        _sometimes(draw, made, **{field.name: values})
+
+
 @st.composite
 def tasks(draw: Any, kind: str, drawn: bool, finite: bool) -> dict[str, Any]:
-    """The section of a task; where sequences are drawn, their length is a shape."""
+    """The section of a task; where sequences are drawn, their length is a shape. Fields that no kind of the package has
+    are drawn as their declarations say."""
     made: dict[str, Any] = {"kind": kind}
     if kind == "multitask":
         made["dims"] = draw(st.sampled_from([[2, 3], [3]]))
@@ -33,24 +41,39 @@ def tasks(draw: Any, kind: str, drawn: bool, finite: bool) -> dict[str, Any]:
         _sometimes(draw, made, strengths=st.lists(NUMBERS, min_size=len(made["dims"]), max_size=len(made["dims"])))
         _sometimes(draw, made, noise=NUMBERS)
         return made
-    named = draw(st.sampled_from(["published", "white", "power", "spiked", "eigenvalues"]))
-    if named == "eigenvalues":
-        made["eigenvalues"] = draw(st.lists(NUMBERS, min_size=2, max_size=2))
-    else:
-        made |= {"spectrum": named, "dim": 2}
-    if named == "power":
-        _sometimes(draw, made, exponent=NUMBERS)
-    if named == "spiked":
-        _sometimes(draw, made, ratio=st.floats(1.0, 10.0))
-    made["context"] = draw(st.one_of(st.just(9) if drawn else st.integers(4, 40), st.just([5, 9])))
+    fields = find_kind("task", kind).fields
+    if "spectrum" in fields:
+        named = draw(st.sampled_from(["published", "white", "power", "spiked", "eigenvalues"]))
+        if named == "eigenvalues":
+            made["eigenvalues"] = draw(st.lists(NUMBERS, min_size=2, max_size=2))
+        else:
+            made |= {"spectrum": named, "dim": 2}
+        if named == "power":
+            _sometimes(draw, made, exponent=NUMBERS)
+        if named == "spiked":
+            _sometimes(draw, made, ratio=st.floats(1.0, 10.0))
+    if "context" in fields:
+        several = [st.just([5, 9])] if fields["context"].is_list else []
+        made["context"] = draw(st.one_of(st.just(9) if drawn else st.integers(4, 40), *several))
     exact = st.booleans() if finite else st.just(False)
-    _sometimes(draw, made, directions=st.sampled_from(["random", "axes"]), centered=exact)
-    if kind == "mixture":
-        _sometimes(draw, made, in_context=st.floats(0.0, 1.0))
-    else:
-        weights = st.lists(st.one_of(st.just(0.0), NUMBERS), min_size=2, max_size=2).filter(any)
-        _sometimes(draw, made, noise=NUMBERS, task_eigenvalues=weights, whitened=exact)
+    weights = st.lists(st.one_of(st.just(0.0), NUMBERS), min_size=2, max_size=2).filter(any)
+    known = {
+        "directions": st.sampled_from(["random", "axes"]),
+        "centered": exact,
+        "in_context": st.floats(0.0, 1.0),
+        "noise": NUMBERS,
+        "task_eigenvalues": weights,
+        "whitened": exact,
+    }
+    _sometimes(draw, made, **{name: values for name, values in known.items() if name in fields})
+    left = set(fields) - set(made) - set(known) - {"outputs"}
+    for name in sorted(left - set(_SPECTRUM) if "spectrum" in fields else left):
+        _perhaps(draw, made, fields[name])
     return made
+
+
+_SPECTRUM = ("eigenvalues", "spectrum", "dim", "exponent", "ratio", "spikes")
+"""Fields that are drawn together where a task has all of them."""
 
 
 @st.composite
@@ -62,17 +85,40 @@ def models(draw: Any, kind: str, softmax: bool) -> dict[str, Any]:
         made["activation"] = "softmax" if softmax else "linear"
     for name in ("balanced", "normalization", "rank", *sorted(fields)):
         if name in fields and name not in made and not (softmax and name == "normalization"):
-            _sometimes(draw, made, **{name: _values(fields[name])})
+            _perhaps(draw, made, fields[name])
     return made
 
 
-def _values(field: DeclaredField) -> st.SearchStrategy:
-    """Values of a field; of integers one, as they may be shapes."""
+def _values(field: DeclaredField) -> st.SearchStrategy | None:
+    """Values of a field within its bounds: of integers one, as they may be shapes, and of lists of numbers two entries.
+
+    None for what only its default is known to fit: words, and what has an effect at some values of another field.
+    """
+    about = field.about
+    if about.when or field.scalar is str:
+        return None
     if field.choices:
         return st.sampled_from(field.choices)
     if field.scalar is bool:
         return st.booleans()
-    return st.just(2) if field.scalar is int else st.floats(*(field.about.slider or (0.05, 2.0)))
+    if field.scalar is int:
+        least = max(2, about.least or 2)
+        return st.just(int(least if about.most is None else min(least, about.most)))
+    numbers = st.floats(*_range(about), exclude_min=_range(about)[0] == about.above)
+    if field.scalar is float:
+        return numbers
+    return st.lists(numbers, min_size=2, max_size=2) if field.kind == tuple[float, ...] else None
+
+
+def _range(about: Field) -> tuple[float, float]:
+    """From where to where a number is drawn: as the slider goes, or what the bounds leave of a usual range."""
+    if about.slider:
+        return about.slider
+    least = about.least if about.above is None else about.above
+    low, high = max(0.05, least or 0.0), min(2.0, 2.0 if about.most is None else about.most)
+    if low < high:
+        return low, high
+    return (low, 2 * low) if about.most is None else (about.most / 2 if least is None else least, about.most)
 
 
 class Kinds(NamedTuple):

@@ -11,17 +11,17 @@ import sys
 import tomllib
 from typing import Annotated, Any, Literal
 
+import jax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_experiments import descriptions
+from random_experiments import descriptions, tasks
 
 import stepwell as sw
 from stepwell import cli
 from stepwell._util.errors import InvalidInput
 from stepwell._util.parser import Parser
 from stepwell.experiments import (
-    ENTRY_POINTS,
     SECTIONS,
     SEED,
     DeclaredField,
@@ -29,7 +29,6 @@ from stepwell.experiments import (
     Field,
     _kind,
     _plugins,
-    command_of,
     find_kind,
     json_schema,
     kinds,
@@ -37,6 +36,7 @@ from stepwell.experiments import (
     register,
 )
 from stepwell.experiments._flags import OTHER_FLAGS, parsed
+from stepwell.experiments._kind import ENTRY_POINTS
 
 FIELDS = [
     (section, kind.name, field)
@@ -188,7 +188,7 @@ def test_fields_of_every_type_are_the_same_in_every_form(registry, given: dict):
         "file": Experiment(**tomllib.loads(experiment.to_toml())),
         "JSON": Experiment.from_dict(json.loads(json.dumps(experiment.to_dict()))),
         "canonical": Experiment.from_canonical(experiment.canonical()),
-        "command": parsed(command_of(experiment)[2:]),
+        "command": parsed(experiment.command()[2:]),
         "pickle": pickle.loads(pickle.dumps(experiment)),
     }
     assert {form: made.name for form, made in forms.items()} == dict.fromkeys(forms, experiment.name)
@@ -197,15 +197,16 @@ def test_fields_of_every_type_are_the_same_in_every_form(registry, given: dict):
 def test_a_list_of_what_looks_like_flags_has_no_command(registry):
     _register_odd()
     with pytest.raises(InvalidInput, match="a word of a list begins with -; write a file"):
-        command_of(Experiment(model={"kind": "odd", "labels": ["-a", "b"]}))
+        Experiment(model={"kind": "odd", "labels": ["-a", "b"]}).command()
 
 
 def test_fields_named_like_flags_of_a_verb_have_their_long_flag(registry, capsys):
     @register("model", "mine")
-    def mine(task: Any, *, seed: int = 1, format: str = "a", theory: bool = False, task_: int = 1, model: int = 2): ...
+    def mine(task: Any, *, seed: int = 1, format: str = "a", theory: bool = False, task_: int = 1, model: int = 2):
+        return sw.models.SeparateAttention.random(dim=task.dim, heads=model, scale=0.1, key=jax.random.key(seed))
 
     experiment = Experiment(model={"kind": "mine", "seed": 4, "format": "b", "theory": True, "model": 3}, seed=5)
-    assert parsed(command_of(experiment)[2:]) == experiment
+    assert parsed(experiment.command()[2:]) == experiment
     words = ["--model", "mine", "--model.seed", "4", "--model.format", "b", "--model.theory", "--model.model", "3"]
     for verb in ("train", "predict"):
         assert cli.main([verb, *words, "--seed", "-5"]) == 2  # read, and refused for its seed
@@ -235,6 +236,36 @@ def test_defaults_and_filled_values_have_the_name_of_the_same_values_given(regis
         Experiment(model={"kind": "odd", "width": 3})
     with pytest.raises(InvalidInput, match="string of at most"):
         Experiment(model={"kind": "odd", "label": "\ud800"})  # no file can hold half a character
+
+
+def test_tasks_of_any_kind_are_drawn_as_their_fields_are_declared(registry):
+    """A kind that has none of the fields of ours, with values that only its declarations tell."""
+
+    @register("task", "odd")
+    def odd(
+        *,
+        dim: Annotated[int, Field("dimension", least=3, most=5)] = 4,
+        degrees: Annotated[float, Field("above a bound", above=4.0)] = 5.0,
+        small: Annotated[float, Field("below what is usual", above=0.0, most=0.01)] = 0.01,
+        part: Annotated[float, Field("with a slider", least=0.0, most=1.0, slider=(0.2, 0.8))] = 0.5,
+        strengths: Annotated[tuple[float, ...], Field("several", least=1.0)] = (1.0, 2.0),
+        lengths: Annotated[int | tuple[int, ...], Field("one or several", least=1)] = 3,
+        form: Literal["hard", "soft"] = "hard",
+        width: Annotated[float, Field("of the soft form", when={"form": ("soft",)})] = 1.0,
+        label: str = "",
+    ):
+        """Nothing."""
+
+    drawn: set[str] = set()
+
+    @given(tasks("odd", drawn=True, finite=True))
+    @settings(max_examples=40, deadline=None)
+    def check(task: dict[str, Any]) -> None:
+        Experiment(task=task, model={"heads": 2})
+        drawn.update(task)
+
+    check()
+    assert drawn == {"kind", "dim", "degrees", "small", "part", "strengths", "form"}
 
 
 # ---- the schema ----

@@ -17,12 +17,10 @@ from stepwell.experiments import (
     SECTIONS,
     Experiment,
     add_experiment_flags,
-    command_of,
     experiment_from,
     full_name,
     kinds,
     register,
-    seeds_from,
     seeds_of,
 )
 
@@ -74,10 +72,10 @@ def test_flags_are_fields(words: str, given: dict):
         ("--heads null", "--heads is 'null'; it must be an integer"),
         ("--heads 1.5", "--heads is '1.5'; it must be an integer"),
         ("--context 5 x", "--context is '5 x'; it must be an integer"),
-        ("--rank 2 --model merged", "no field 'rank'; leave it out, or choose the model separate"),
-        ("--sequences 9", "no field 'sequences'; leave it out, or choose the objective"),
+        ("--rank 2 --model merged", "no field 'rank'; leave it out, or give --model separate"),
+        ("--sequences 9", "no field 'sequences'; leave it out, or give --objective moments"),
         ("--dim 3 --eigenvalues 1 2", "dim is given as 3"),
-        ("--steps 5", "no field 'steps'; leave it out, or choose the training descent"),
+        ("--steps 5", "no field 'steps'; leave it out, or give --training descent"),
         ("--training descent --steps 5 --until 2", "steps and until are both given"),
         ("--model seperate", "did you mean separate"),
         ("--seed -1", "--seed"),
@@ -99,7 +97,7 @@ def test_flags_replace_what_a_file_says(tmp_path):
     assert _experiment(str(path)) == base
     assert _experiment(f"{path} --heads 5 --seed 6") == base.replace(model={"heads": 5}, seed=6)
     assert _experiment(f"{path} --until 4") == base.replace(training={"until": 4.0})
-    assert seeds_from(_parsed(f"{path} --seeds 3", seeds=True), base.seed) == [4, 5, 6]
+    assert seeds_of(_parsed(f"{path} --seeds 3", seeds=True).seeds, base.seed) == [4, 5, 6]
     with pytest.raises(InvalidInput, match="cannot read"):
         _experiment(str(tmp_path / "none.toml"))
 
@@ -108,7 +106,7 @@ def test_seeds_in_three_forms():
     assert seeds_of(["3"], 10) == [10, 11, 12]
     assert seeds_of(["20:23"], 0) == [20, 21, 22]
     assert seeds_of(["3", "5", "8"], 0) == [3, 5, 8]
-    assert seeds_from(_parsed("", seeds=True), 0) is None
+    assert "seeds" not in _parsed("", seeds=True)
     for wrong in (["0"], ["5:5"], ["x"], ["1", "1"], ["-1", "2"], ["9999999999"], ["9" * 30], ["1:2:3"]):
         with pytest.raises(InvalidInput, match="--seeds"):
             seeds_of(wrong, 0)
@@ -140,8 +138,8 @@ def test_every_field_of_every_kind_has_a_flag_with_its_help():
 
 
 def test_a_command_has_what_is_not_the_default():
-    assert command_of(Experiment()) == ["stepwell", "train"]
-    words = command_of(Experiment(task="multitask", model={"kind": "separate", "activation": "softmax"}), "predict")
+    assert Experiment().command() == ["stepwell", "train"]
+    words = Experiment(task="multitask", model={"kind": "separate", "activation": "softmax"}).command("predict")
     assert words[:6] == ["stepwell", "predict", "--task", "multitask", "--model", "separate"]
     assert "--objective" not in words  # sampled follows from softmax
 
@@ -181,7 +179,7 @@ def test_an_experiment_is_described_without_jax(tmp_path):
     (tmp_path / "run.toml").write_text("seed = 3\n\n[model]\nheads = 2\n")
     program = (
         "import sys, json, stepwell as sw; e = sw.Experiment.read('run.toml'); e.name, e.to_toml(), repr(e);"
-        "sw.experiments.command_of(e); sw.experiments.json_schema(); print(json.dumps([e.name, 'jax' in sys.modules]))"
+        "e.command(); sw.experiments.json_schema(); print(json.dumps([e.name, 'jax' in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == [Experiment(model={"heads": 2}, seed=3).name, False]
@@ -221,4 +219,4 @@ def test_fields_may_be_called_like_flags_of_a_verb(verb: str):
     given = parser.parse_args(["--model", "clashing", *(word for name in names for word in (f"--model.{name}", "7"))])
     experiment = experiment_from(given)
     assert [experiment.model[name] for name in names] == [7] * len(names) and experiment.seed == 0
-    assert experiment_from(parser.parse_args(command_of(experiment)[2:])) == experiment
+    assert experiment_from(parser.parse_args(experiment.command()[2:])) == experiment

@@ -16,8 +16,8 @@ from stepwell._util import paper_time
 from stepwell._util.errors import InvalidInput
 from stepwell.analysis import sample_task
 from stepwell.dynamics import _diffrax, _lsoda, _rodas
-from stepwell.experiments import Experiment, _kind, compare_run, experiment_of, keys_of, resume, time_scale
-from stepwell.experiments._build import NAMES
+from stepwell.experiments import Experiment, Keys, _kind, compare_run
+from stepwell.experiments._keys import NAMES
 from stepwell.objectives import Moments
 from stepwell.theory import linear
 
@@ -25,15 +25,15 @@ from stepwell.theory import linear
 
 
 def test_keys_follow_from_the_seed_and_differ():
-    assert bool(keys_of(7).initialization == jax.random.key(7))
-    data = [np.asarray(jax.random.key_data(getattr(keys_of(7), name))).tolist() for name in NAMES]
+    assert bool(Keys(7).initialization == jax.random.key(7))
+    data = [np.asarray(jax.random.key_data(getattr(Keys(7), name))).tolist() for name in NAMES]
     assert data == [[number, 7] for number in range(6)]
     with pytest.raises(AttributeError, match="there is no key tests; there are initialization, train"):
-        _ = keys_of(7).tests
-    many = keys_of(np.array([3, 2**32 - 1]))
+        _ = Keys(7).tests
+    many = Keys(np.array([3, 2**32 - 1]))
     for name in NAMES:
-        assert bool(getattr(many, name)[0] == getattr(keys_of(3), name))
-        assert bool(getattr(many, name)[1] == getattr(keys_of(2**32 - 1), name))
+        assert bool(getattr(many, name)[0] == getattr(Keys(3), name))
+        assert bool(getattr(many, name)[1] == getattr(Keys(2**32 - 1), name))
 
 
 def test_the_seed_draws_task_weights_and_data():
@@ -59,7 +59,7 @@ def test_several_seeds_are_each_alone():
         alone = experiment.replace(seed=seed).run(progress=False)
         np.testing.assert_array_equal(together["key"][number, 0], alone["key"][0, 0])
         np.testing.assert_allclose(together["loss"][number], alone["loss"][0], rtol=1e-5)
-    assert experiment_of(together) == experiment.replace(seed=5)
+    assert Experiment.of(together) == experiment.replace(seed=5)
     for wrong, message in (([], "empty"), ([1, 1], "twice"), ([-1], "seed")):
         with pytest.raises(InvalidInput, match=message):
             experiment.run(seeds=wrong, progress=False)
@@ -72,7 +72,7 @@ def test_several_seeds_are_each_alone():
 @pytest.mark.parametrize(("kind", "factors"), [("separate", 3), ("merged", 2), ("mlp", 2)])
 def test_the_time_scale_is_that_of_dynamics(normalization: str, kind: str, factors: int):
     experiment = Experiment(task={"context": 20}, model={"kind": kind, "normalization": normalization})
-    scale = time_scale(experiment.task, experiment.model)
+    scale = experiment.time_scale
     assert scale.unit == paper_time.PAPER_UNIT
     assert scale.factor == dynamics.time_factor(normalization, "1/N", length=20, factors=factors)  # pyright: ignore
     assert scale.of_steps(7, 0.5) == scale.factor * dynamics.flow_time(7, rate=0.5)
@@ -81,7 +81,7 @@ def test_the_time_scale_is_that_of_dynamics(normalization: str, kind: str, facto
 def test_time_that_is_not_the_papers_says_so():
     mixed = Experiment(model={"normalization": "none"}, task={"context": [5, 9]})
     for experiment in (Experiment(model={"activation": "softmax"}), mixed):
-        assert time_scale(experiment.task, experiment.model) == (1.0, paper_time.TIME_UNIT)
+        assert experiment.time_scale == (1.0, paper_time.TIME_UNIT)
 
 
 @pytest.mark.parametrize(("kind", "factors"), [("separate", 3), ("merged", 2)])
@@ -109,7 +109,7 @@ def test_until_is_the_same_time_by_steps_and_by_flow():
     flow = Experiment(**given, training={"until": 12.0})
     descent = Experiment(**given, training={"kind": "descent", "rate": 0.003, "until": 12.0})
     ends = [float(one.run(progress=False)["time"][-1]) for one in (flow, descent)]
-    step = time_scale(descent.task, descent.model).of_steps(1, 0.003)
+    step = descent.time_scale.of_steps(1, 0.003)
     assert ends[0] == pytest.approx(12.0) and 12.0 <= ends[1] + 1e-9 < 12.0 + step
 
 
@@ -160,7 +160,7 @@ def test_a_run_has_the_points_asked_for():
 def test_a_prediction_is_the_theory_of_the_built_objects(kind: str, normalization: str, objective: str):
     experiment = Experiment(
         task={"eigenvalues": [1.0, 0.5], "context": 9, "noise": 0.1},
-        model={"kind": kind, "heads": 2, "scale": 0.02, "normalization": normalization},
+        model={"kind": kind, "heads": 2, "scale": 0.002, "normalization": normalization},
         objective=objective if objective == "population" else {"kind": objective, "sequences": 200},
         training={"kind": "descent", "rate": 0.05},
         seed=11,
@@ -170,7 +170,7 @@ def test_a_prediction_is_the_theory_of_the_built_objects(kind: str, normalizatio
     task, model, _ = experiment.build()
     divided = dynamics.renormalized(model, "1/N", length=9)
     if objective == "moments":
-        sample = Moments.of_task(task, 200, normalization="1/N", progress=False, key=keys_of(11).train)
+        sample = Moments.of_task(task, 200, normalization="1/N", progress=False, key=Keys(11).train)
         task = sample_task(task, sample, commuting=kind == "merged")
     weights = {name: np.asarray(value) for name, value in divided.weights().items()}
     drops = linear.PREDICTORS[kind].drops(task, type(divided).theory_weights(weights))
@@ -184,7 +184,7 @@ def test_a_prediction_is_the_theory_of_the_built_objects(kind: str, normalizatio
     assert [drop.head for drop in prediction.drops] == [None if d.head is None else d.head + 1 for d in drops]
     losses = linear.levels(task)[[0, 1, 2] if kind == "separate" else [0, 2]]
     np.testing.assert_allclose([level.loss for level in prediction.levels], losses)
-    per_step = time_scale(experiment.task, experiment.model).of_steps(1, 0.05)
+    per_step = experiment.time_scale.of_steps(1, 0.05)
     np.testing.assert_allclose(
         np.array([d.step for d in prediction.drops], float), [d.time / per_step for d in prediction.drops]
     )
@@ -224,9 +224,9 @@ def test_several_regressions_have_one_time():
 def test_seeds_are_compared_with_their_own_task_and_sample(objective: str):
     experiment = Experiment(
         task={"dim": 2, "context": 9},
-        model={"scale": 0.05, "normalization": "none"},
+        model={"scale": 0.005, "normalization": "none"},
         objective=objective if objective == "population" else {"kind": objective, "sequences": 100},
-        training={"kind": "descent", "rate": 0.01, "steps": 600},
+        training={"kind": "descent", "rate": 0.01, "steps": 6000},
     )
     both = compare_run(experiment.run(seeds=[4, 9], progress=False)).table
     assert both["run"].tolist() == [4, 4, 9, 9]
@@ -249,7 +249,7 @@ def test_a_run_of_objects_says_that_it_has_no_experiment():
     task, model, objective = Experiment(task={"dim": 2}).build()
     run = sw.flow(model, objective, until=1.0, progress=False)
     with pytest.raises(InvalidInput, match="it was made of objects"):
-        experiment_of(run)
+        Experiment.of(run)
 
 
 # ---- continued, and several seeds ----
@@ -263,13 +263,13 @@ def test_a_run_that_records_fewer_points_than_steps_is_not_continued_from_its_tr
     stored = short.run(progress=False)
     assert stored["step"].values.tolist() == list(range(short.training.steps + 1))
     with pytest.raises(InvalidInput, match="recorded at every step"):
-        resume(long, stored, progress=False)
+        long.resume(stored, progress=False)
 
 
 def test_the_experiment_of_several_seeds_is_that_of_the_first():
     experiment = Experiment(task={"dim": 2}, training={"until": 1.0})
     runs = experiment.run(seeds=[4, 2], progress=False)
-    assert experiment_of(runs) == experiment.replace(seed=4)
+    assert Experiment.of(runs) == experiment.replace(seed=4)
     assert sw.rerun(runs, progress=False).identical(runs)
 
 
@@ -351,7 +351,7 @@ def test_messages_have_the_papers_time(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(sw.RunFailed, match="solver failed") as failed:
         experiment.run(progress=False)
     run = failed.value.trajectory
-    assert run.attrs["outcome"] == "solver failed" and experiment_of(run) == experiment
+    assert run.attrs["outcome"] == "solver failed" and Experiment.of(run) == experiment
     assert "did not lead to time 4e+04" in run.attrs["message"]
     beyond = re.search(r"beyond time ([\d.e+]+)", run.attrs["message"])
     assert beyond is not None and float(beyond[1]) == pytest.approx(float(run["time"][-1]), rel=1e-3)

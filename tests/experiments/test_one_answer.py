@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from random_experiments import COMBINATIONS, Kinds, descriptions, text_of
 
 from stepwell._util import paper_time
-from stepwell.experiments import Experiment, _build
+from stepwell.experiments import Experiment, _keys
 
 EVERYTHING = os.environ.get("STEPWELL_ONE_ANSWER") == "all"
 """Whether the slow test is the whole one, which takes some six minutes on two cores: `make one-answer`."""
@@ -136,8 +136,8 @@ def test_a_wrong_conversion_of_time_is_seen(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_door_that_takes_other_keys_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     answer = doors.reference(BROKEN)
-    right = _build.keys_of
-    monkeypatch.setattr("stepwell.experiments._run.keys_of", lambda seed: right(seed + 1))
+    right = _keys.Keys
+    monkeypatch.setattr(_keys, "Keys", lambda seed: right(seed + 1))
     found = doors.differences(answer, doors.toml(BROKEN, tmp_path), BROKEN)
     assert "the initial key differ" in found and "the losses differ" in found
 

@@ -17,7 +17,7 @@ def test_recorded_weights_are_those_of_the_class(kind: Kind):
         name: jnp.asarray(drawn.normal(size=[SIZES[letter] for letter in letters.split()]))
         for name, letters in kind.recorded.items()
     }
-    model = kind.model.from_recording(weights, outputs=SIZES["O"], activation="linear", normalization="none")
+    model = kind.build(**weights, outputs=SIZES["O"], activation="linear", normalization="none")
     assert set(model.weight_dims) == set(kind.recorded) and set(kind.last_rows) <= set(kind.recorded)
     assert model.shape == (SIZES["O"], 3)
     for name, weight in model.weights().items():

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 from stepwell.analysis.style import new_figure, styled
-from stepwell.figures import FIGURES, Claim, Figure, Known
+from stepwell.figures import FIGURES, Figure, Known, Origin
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ def make(name: str, *, measured: float = 1.0, simulate=None, known: Known | None
 
     def claims(data, settings: Settings):
         options: dict[str, Any] = {"predicted": 1, "measured": float(data["curve"]["loss"][0]), "tolerance": 0.1}
-        options |= {"basis": "b", "kind": "paper", "source": "Fig 1", "known": known}
-        return [Claim.close("one", "is one & only", **options)]
+        options |= {"basis": "b", "known": known}
+        return [Origin("paper", "Fig 1").close("one", "is one & only", **options)]
 
     def draw(data, settings: Settings):
         with styled():

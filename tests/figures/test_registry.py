@@ -44,7 +44,7 @@ def test_an_unknown_target_names_the_near_one_and_the_list(wrong: str, near: str
 
 
 def test_nothing_like_a_target_gets_the_list_alone():
-    with pytest.raises(InvalidInput, match="The targets are linear"):
+    with pytest.raises(InvalidInput, match="; the targets are linear.* its file, such as first.py"):
         select(["zzzz"])
 
 
@@ -54,7 +54,13 @@ def test_a_target_of_any_length_is_answered_in_a_line():
     assert len(str(caught.value)) < 2000
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*/*.py")), ids=lambda path: f"{path.parent.name}/{path.stem}")
+def named(path: Path) -> str:
+    """The figure in a file, so that `-k PAPER/NAME` runs what is about it; of another file its path."""
+    names = {module: name for name, module in FIGURES.items()}
+    return names.get(f"stepwell.papers.{path.parent.name}.{path.stem}", f"{path.parent.name}/{path.stem}")
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*/*.py")), ids=named)
 def test_a_paper_uses_what_a_figure_of_ones_own_can_use(path: Path):
     """Public modules of the package, and the files of its own folder."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -13,11 +13,16 @@ import pytest
 import xarray as xr
 
 from stepwell._util.errors import InvalidInput
-from stepwell.figures import Known, add_figure, number, reproduce
+from stepwell.figures import Known, Reproduction, add_figure, number, reproduce
 
 
 def read(folder: Path) -> dict:
     return json.loads((folder / "claims.json").read_text())
+
+
+def _html(done: Reproduction) -> str:
+    assert done.page is not None
+    return done.page.read_text()
 
 
 def test_the_files_of_a_figure(register, tmp_path: Path):
@@ -26,7 +31,7 @@ def test_the_files_of_a_figure(register, tmp_path: Path):
     assert done.passed and not done.interrupted and done.problem is None
     made = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     figures = {f"figures/linear-fig1.{ending}" for ending in ("svg", "pdf", "png")}
-    assert made == figures | {"data/linear-fig1-curve.nc", "claims.json", "index.html"}
+    assert made == figures | {"data/linear-fig1-curve.nc", "claims.json", "coverage.html", "index.html"}
     assert read(tmp_path) == done.document
     assert set(done.document) == {"claims", "figures", "seconds", "versions", "made"}
     claim = done.document["claims"][0]
@@ -51,7 +56,7 @@ def test_further_files_go_beside_the_figure_and_a_film_into_the_page(register, t
     assert (tmp_path / "figures/linear-fig1.gif").read_bytes() == b"film"
     assert (tmp_path / "figures/linear-fig1.txt").read_text() == "words"
     assert list(done.document["figures"][0]["files"]) == ["svg", "pdf", "png", "gif", "txt"]
-    html = done.page.read_text()
+    html = _html(done)
     assert "data:image/gif;base64,ZmlsbQ==" in html and 'href="figures/linear-fig1.txt"' in html
 
 
@@ -91,7 +96,7 @@ def test_the_page_needs_nothing_else(register, tmp_path: Path):
     parser.feed(text)
     assert parser.open == []
     outside = [link for link in parser.links if not link.startswith(("data:image/", "#"))]
-    assert outside and all((tmp_path / link).is_file() for link in outside)
+    assert outside and all((tmp_path / link.partition("#")[0]).is_file() for link in outside)
     assert "http" not in re.sub(r"base64,[^\"]*", "", text) and "<script" not in text
     assert "papers: 1 of 2 hold" in text
     assert all(f'id="linear-{name}-one"' in text and f'href="#linear-{name}-one"' in text for name in ("fig1", "fig2"))
@@ -109,14 +114,14 @@ def test_a_known_failure_is_no_finding_and_one_that_holds_is(register, tmp_path:
     register("linear/fig1", measured=measured, known=Known("The <data> are few.", "fig-1"))
     done = reproduce(["linear/fig1"], out=tmp_path)
     assert done.passed == passed and done.document["claims"][0]["unexpected"] != passed
-    html = done.page.read_text()
+    html = _html(done)
     assert "The &lt;data&gt; are few." in html and "docs/differences.md#fig-1" in html
     assert (">unexpected<" in html) != passed and (">known<" in html) == passed
 
 
 def test_the_papers_settings_stand_beside_ours(register, tmp_path: Path):
     register("linear/fig1")
-    html = reproduce(["linear/fig1"], out=tmp_path).page.read_text()
+    html = _html(reproduce(["linear/fig1"], out=tmp_path))
     rows = re.findall(r"<tr><th>(\w+)</th><td>([^<]*)</td><td>([^<]*)</td></tr>", html)
     assert rows == [("sequences", "100", "80"), ("list", "0.4, 0.3", ""), ("heads", "", "5")]
 
@@ -132,7 +137,7 @@ def test_what_moved_since_an_earlier_report(register, tmp_path: Path):
     done = reproduce(names, out=tmp_path / "after", against=tmp_path / "before")
     found = {(one["what"], one["name"], one["after"]) for one in done.document["against"]["movements"]}
     assert found == {("fails now", "linear/fig1/one", "2"), ("measured", "linear/fig2/one", "1.0001")}
-    assert "Changes since" in done.page.read_text()
+    assert "Changes since" in _html(done)
     assert kept == {path: path.read_bytes() for path in (tmp_path / "before").rglob("*") if path.is_file()}
     quick = reproduce(["linear/fig3"], out=tmp_path / "quick", quick=True, against=tmp_path / "before")
     moved = quick.document["against"]["movements"]

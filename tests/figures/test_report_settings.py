@@ -65,7 +65,7 @@ from pathlib import Path
 import numpy as np, xarray as xr
 from dataclasses import dataclass
 import matplotlib.figure
-from stepwell.figures import Claim, Figure
+from stepwell.figures import Figure, Origin
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,11 @@ def simulate(settings):
 
 
 def claims(data, settings):
-    common = {"predicted": 1, "tolerance": 0, "basis": "b", "kind": "paper", "source": "s"}
-    none = {**common, "counted": "plateaus"}
+    common = {"predicted": 1, "basis": "b"}
     return [
-        Claim.close("size", "is one", measured=settings.size, **common),
-        Claim.close("data", "is theirs", only_published=True, measured=settings.size, **common),
-        Claim.over("long", "is long", measured=[1] * (3 - settings.size), **none),
+        Origin("paper", "s").close("size", "is one", measured=settings.size, **common),
+        Origin("paper", "s", only_published=True).close("data", "is theirs", measured=settings.size, **common),
+        Origin("paper", "s").close("long", "is long", measured=[1] * (3 - settings.size), counted="plateaus", **common),
     ]
 
 
@@ -126,7 +125,7 @@ def test_changed_settings_are_reported(calls, tmp_path: Path, capsys: pytest.Cap
         and "unexpected: linear/fig1/size does not hold" in printed
     )
     page, document = (tmp_path / "index.html").read_text(), json.loads((tmp_path / "claims.json").read_text())
-    assert "Changed settings: size = 2" in page and "not judged at these settings: it compares" in page
+    assert "Changed settings: size = 2" in page and "Not judged at these settings: it compares" in page
     assert document["figures"][0]["changed"] == {"size": 2}
     assert [claim["judged"] for claim in document["claims"]] == [True, False, True]
     made = calls()

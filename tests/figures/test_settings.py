@@ -7,7 +7,7 @@ import pytest
 from stepwell._util.errors import InvalidInput
 from stepwell.cli._reproduce import parsed_changes
 from stepwell.experiments._flags import parsed
-from stepwell.figures import FIGURES, Claim, Known, SeedWords, figure, select
+from stepwell.figures import FIGURES, Claim, Known, Origin, SeedWords, figure, select
 from stepwell.figures._figure import _read
 
 
@@ -101,9 +101,9 @@ def test_words_that_are_no_settings(words: list[str]):
         parsed_changes(words)
 
 
-def claim(measured: float, **origin: Any) -> Claim:
-    options: dict[str, Any] = {"predicted": 1, "tolerance": 0.1, "basis": "b", "kind": "paper", "source": "s", **origin}
-    return Claim.close("linear/fig1/one", "is one", measured=measured, **options)
+def claim(measured: float, *, known: Known | None = None, **options: bool) -> Claim:
+    numbers: Any = {"predicted": 1, "measured": measured, "tolerance": 0.1, "basis": "b", "known": known}
+    return Origin("paper", "s", **options).close("linear/fig1/one", "is one", **numbers)
 
 
 def test_claims_at_other_settings():

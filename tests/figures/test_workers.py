@@ -68,9 +68,9 @@ import os, shutil
 from pathlib import Path
 from dataclasses import dataclass
 import matplotlib.figure
-from stepwell.figures import Claim, Figure
-numbers = {"predicted": 1, "measured": 1, "tolerance": 0, "basis": "b", "kind": "check", "source": "counting"}
-claims = lambda data, settings: [Claim.close("one", "one is one", **numbers)]
+from stepwell.figures import Figure, Origin
+numbers = {"predicted": 1, "measured": 1, "basis": "b"}
+claims = lambda data, settings: [Origin("check", "counting").close("one", "one is one", **numbers)]
 draw = lambda data, settings: matplotlib.figure.Figure()
 def simulate(settings):
     REMOVE and shutil.rmtree(os.environ["OUT"], ignore_errors=True)

@@ -13,7 +13,7 @@ import pytest
 import stepwell as sw
 from stepwell._util.errors import InvalidInput, WouldNotFit
 from stepwell.cli import main
-from stepwell.experiments import Field, check_memory, kinds, no_comparison, register
+from stepwell.experiments import Field, kinds, register
 from stepwell.explorer._state import State
 from stepwell.explorer._view import view
 from stepwell.models import AbstractAttention, Form, Theory, is_attention, theory_of
@@ -38,7 +38,8 @@ def names_asked_for(source: str) -> list[str]:
 
 def test_no_room_asks_for_a_kind_of_model_by_its_name():
     package = Path(sw.__file__).parent
-    files = [path for room in ROOMS for path in (package / room).rglob("*.py") if path.parent.name != "published"]
+    files = [path for room in ROOMS for path in (package / room).rglob("*.py")]
+    files.remove(package / "experiments" / "_published.py")  # the script's names of models
     assert len(files) > 50
     found = {str(path): asked for path in files if (asked := names_asked_for(path.read_text(encoding="utf-8")))}
     assert not found, f"let the kind declare it, as a note of register: {found}"
@@ -134,7 +135,7 @@ def test_train_tabulates_the_drops_of_any_kind_with_a_theory(experiment: sw.Expe
     path = tmp_path / "run.toml"
     path.write_text(experiment.to_toml(), encoding="utf-8")
     assert main(["train", str(path), "--theory", "--json", "--out", str(tmp_path)]) == 0
-    assert [row["status"] for row in json.loads(capsys.readouterr().out)["drops"]] == ["measured", "not reached"]
+    assert [row["status"] for row in json.loads(capsys.readouterr().out)["drops"]] == ["measured", "after the end"]
 
 
 def test_the_page_has_the_pictures_of_any_class_with_a_theory(experiment: sw.Experiment):
@@ -144,12 +145,12 @@ def test_the_page_has_the_pictures_of_any_class_with_a_theory(experiment: sw.Exp
 
 def test_what_any_kind_says_of_its_weights_is_counted(experiment: sw.Experiment):
     with pytest.raises(WouldNotFit):
-        check_memory(experiment.replace(model={"units": 10**6}))
+        experiment.replace(model={"units": 10**6}).check_memory()
 
 
 def test_models_of_cubic_features_are_not_compared():
-    assert no_comparison(sw.Experiment(model="mlp")) == "the drops of the mlp are those of merged attention"
-    assert no_comparison(sw.Experiment(model="merged")) == ""
+    assert sw.Experiment(model="mlp").no_comparison() == "the drops of the mlp are those of merged attention"
+    assert sw.Experiment(model="merged").no_comparison() == ""
 
 
 OURS = [name for name, kind in kinds("model").items() if kind.build.__module__.startswith("stepwell.")]
@@ -170,3 +171,56 @@ def test_notes_are_true_of_what_is_built(name: str):
     assert own <= said <= 1.5 * own  # of separate attention the label entries of queries are counted, too
     if "divisors" in notes:
         assert len(notes["divisors"](experiment.model, 3, 2)) == len(model.weights())
+
+
+def test_a_note_that_is_unknown_is_refused():
+    for section, note, words in (
+        ("model", "theroy", "did you mean theory?"),
+        ("task", "zeal", "there are closed_form, rotates, fill, canonical, follows, replaces"),
+        ("training", "zeal", "there are fill, canonical, follows, replaces"),
+    ):
+        with pytest.raises(InvalidInput, match=f"the {section} kind noted .* unknown note '{note}'; .*") as refusal:
+            register(section, "noted", **{note: "merged"})  # pyright: ignore[reportArgumentType, reportCallIssue]
+        assert words in str(refusal.value)
+
+
+def test_divisors_without_a_scale_to_divide_are_refused():
+    with pytest.raises(InvalidInput, match="model kind unscaled .* no such field; give it the keyword scale: float"):
+
+        @register("model", "unscaled", divisors=lambda values, dim, outputs: (1.0, 1.0))
+        def unscaled(task: Any, key: Any, *, heads: Count = 2):
+            return sw.MergedAttention.random(dim=task.dim, heads=heads, scale=0.1, key=key)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_what_sweeps_draw_by_divisors_is_what_the_builder_draws(right: bool, tmp_path: Path):
+    name = f"divided-{right}"
+
+    @register("model", name, divisors=lambda values, dim, outputs: (1.0, 1.0 if right else 2.0))
+    def divided(task: Any, key: Any, *, heads: Count = 2, scale: Scale = 0.1):
+        return sw.MergedAttention.random(dim=task.dim, heads=heads, scale=scale, key=key)
+
+    experiment = sw.Experiment(task={"dim": 2}, model=name, objective="population", training={"until": 1.0})
+    axes: Any = {"model.scale": [0.1, 0.2], "seed": [0, 1]}
+    if right:
+        plain = experiment.replace(seed=1, model={"scale": 0.2}).run(progress=False).loss[0, 0]
+        found = sw.sweep(experiment, axes, store=tmp_path, progress=False).first_loss.sel(scale=0.2, seed=1)
+        np.testing.assert_allclose(found, plain, rtol=1e-12)
+    else:
+        with pytest.raises(InvalidInput, match="model kind divided-False, built at once, .* mend its note divisors"):
+            sw.sweep(experiment, axes, store=tmp_path, progress=False)
+
+
+def test_linear_attention_on_a_task_with_closed_forms_is_trained_on_the_population():
+    def made(**notes: Any) -> list[str]:
+        @register("task", f"plain-{len(notes)}", **notes)
+        def plain(*, dim: Count = 2):
+            return sw.InContextRegression(np.eye(dim), 5)
+
+        task = {"kind": f"plain-{len(notes)}"}
+        return [sw.Experiment(task=task, model=model).objective.kind for model in ("separate", "merged", "mlp")]
+
+    assert made() == ["moments"] * 3
+    assert made(closed_form=True) == ["population"] * 3
+    with pytest.raises(InvalidInput, match="no closed form for the task mixture; take moments"):
+        sw.Experiment(task="mixture", objective="population")

@@ -8,6 +8,7 @@ import pytest
 
 import stepwell as sw
 from stepwell.experiments._kind import kinds
+from stepwell.experiments._training import _FACTORS
 from stepwell.models import theory_of
 from stepwell.theory import linear
 
@@ -30,7 +31,7 @@ def test_there_are_kinds_with_a_theory():
 def test_the_class_declares_the_theory_and_the_factors_of_the_kind(name: str):
     model, notes = started(name), OURS[name].notes
     assert theory_of(type(model)) == notes.get("theory")
-    assert "theory" not in notes or notes["factors"] == model.factors
+    assert "theory" not in notes or notes.get("factors", _FACTORS[notes["theory"]]) == model.factors
     assert all(np.all(np.isfinite(weight)) for weight in model.weights().values())
 
 

@@ -66,7 +66,7 @@ def test_every_level_of_a_wheel_is_built(name: str, element: str):
         assert width == (VECTORS[level] if is_x86() else 16)
 
 
-@pytest.mark.optional
+@pytest.mark.optional(installed_by_ci=True)
 @pytest.mark.parametrize(("name", "element"), KINDS)
 @pytest.mark.parametrize("level", LEVELS, ids=str)
 def test_right_with_clang(name: str, element: str, level: str, program, monkeypatch: pytest.MonkeyPatch):

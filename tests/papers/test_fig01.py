@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from stepwell.dynamics import Record
-from stepwell.experiments import keys_of
+from stepwell.experiments import Keys
 from stepwell.objectives import Moments
 from stepwell.papers.linear import fig01_merged_is_mlp as fig1
-from stepwell.papers.linear._fig01_theory import equation_ten
 from stepwell.papers.linear._runs import runs_of
 from stepwell.tasks import InContextRegression
 from stepwell.theory import linear as theory
@@ -97,6 +96,11 @@ def test_blocks_that_move_are_not_held(data, failing):
     assert float(abs(free["value"].isel(token_dim=slice(fig1.DIM))).max()) > 0.0
 
 
+def test_a_run_has_one_seed_in_every_claim(data):
+    labels = {claim.id: [value.label for value in claim.values] for claim in fig1.claims(data, QUICK)}
+    assert labels["population-end"] == labels["course"] == labels["time-held"] == ["seed 100"]
+
+
 def test_two_drops_fail(data, failing):
     training = data["training"].copy(deep=True)
     late = 0.1 / (1 + np.exp(-(training["time"].values - 250) / 2))
@@ -109,9 +113,8 @@ def test_equation_ten_for_another_context_or_start_fails(data, failing):
     starts = (2 * white["predicted"].values[:, :, 0]) ** 0.5
 
     def predicted_for(context: int):
-        rows = [
-            [equation_ten(t, w, context) for w in sizes] for t, sizes in zip(white["clock"].values, starts, strict=True)
-        ]
+        pairs = zip(white["clock"].values, starts, strict=True)
+        rows = [[fig1.equation_ten(t, w, context) for w in sizes] for t, sizes in pairs]
         return white.assign(predicted=(white["predicted"].dims, np.array(rows)))
 
     assert failing({**data, "white": predicted_for(31)}) == set()
@@ -123,7 +126,7 @@ def test_equation_ten_for_another_context_or_start_fails(data, failing):
 def test_equation_ten_is_the_closed_form_of_the_theory():
     times = np.linspace(0, 6, 13)
     course = theory.white_course(InContextRegression(np.eye(4), 31), times, 0.01)
-    np.testing.assert_allclose(course.value * course.key_query[:, 0], equation_ten(times, 0.01, 31), rtol=1e-10)
+    np.testing.assert_allclose(course.value * course.key_query[:, 0], fig1.equation_ten(times, 0.01, 31), rtol=1e-10)
 
 
 def test_recorded_losses_are_those_of_passing_every_token():
@@ -134,7 +137,7 @@ def test_recorded_losses_are_those_of_passing_every_token():
     (start,) = runs_of(QUICK.experiment.replace(training={"steps": 900}), QUICK.seeds[:1])
     run = train_together([start], record=Record(every=900, snapshots=2))
     model = start.model.with_weights({name: run[name].values[0, -1] for name in start.model.weights()})
-    batch = start.task.sample(QUICK.sequences, key=keys_of(start.experiment.seed).train)
+    batch = start.task.sample(QUICK.sequences, key=Keys(start.experiment.seed).train)
     assert abs(float(eqx.filter_jit(Sampled(batch))(model)) - float(run["loss"][0, -1])) < fig1.ROUNDING
     assert isinstance(start.objective, Moments) and float(run["loss"][0, -1]) < 0.99 * float(run["loss"][0, 0])
 

@@ -1,6 +1,7 @@
 """Fig 3: what holds, what does not, and that each claim fails when its physics is broken."""
 
 import dataclasses
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,13 +17,16 @@ from stepwell.papers.linear._fig03_theory import (
     NEAR_TIE,
     clear_drops,
     exponent,
+    initial_models,
     levels,
     neglected,
     passage,
+    read_drops,
+    rise,
     saved_at_drops,
     schedule,
 )
-from stepwell.papers.linear._runs import runs_of
+from stepwell.papers.linear._runs import flow_at, runs_of
 from stepwell.tasks import InContextRegression
 
 FIGURE = "linear/fig3"
@@ -158,7 +162,7 @@ def test_the_schedule_of_another_covariance_fails(data, failing):
     task = QUICK.task
     e = data["theory"]["eigenvectors"].values[:, 0]
     wrong = InContextRegression(task.covariance - 4e-4 * np.outer(e, e), QUICK.context)
-    schedules = [schedule(wrong, model) for model in fig3.initial_models(QUICK, QUICK.inits[-1])]
+    schedules = [schedule(wrong, model) for model in initial_models(QUICK, QUICK.inits[-1])]
     flows = data["flows"].copy(deep=True)
     flows["predicted"][-1] = np.concatenate([each.times for each in schedules])
     assert failing({**data, "flows": flows}) == {"times", "vanishing-error"}
@@ -220,14 +224,14 @@ def test_an_aligned_head_rises_as_the_equation_says():
     predictions = levels(task)
     vectors, steps = predictions["eigenvectors"].values, predictions["level"].values
     model = SeparateAttention.aligned(jnp.asarray(vectors), heads=4, scale=np.array([1.0, 0.7, 0.5, 0.4]) * 1e-2)
-    saved = fig3._saved([model], Population(task), rtol=1e-9, atol=1e-11)
+    saved = partial(flow_at, [model], Population(task), rtol=1e-9, atol=1e-11)
     coarse = np.append(0.0, np.geomspace(100, 3e5, 400))
     run = saved_at_drops(saved, coarse, (steps[1:] + steps[:-1]) / 2, predictions["time_constant"].values)
     one = run.isel(run=0)
-    read = fig3.read_drops(one, predictions, vectors)
+    read = read_drops(one, predictions, vectors)
     assert read["head"].values.tolist() == [0, 1, 2, 3]
     for d in range(4):
-        assert fig3.rise(one, predictions, d, d, float(read["half"][d])) == pytest.approx(1.0, abs=1e-5)
+        assert rise(one, predictions, d, d, float(read["half"][d])) == pytest.approx(1.0, abs=1e-5)
 
 
 def test_the_scalar_course_is_at_half_its_gain_at_time_zero(data):

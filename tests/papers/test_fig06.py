@@ -8,6 +8,7 @@ import pytest
 
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.papers.linear import fig06_init_scale as fig6
+from stepwell.papers.linear._runs import weights_of
 from stepwell.papers.linear.fig06_init_scale import linearized, merged_jacobian, separate_jacobian
 
 FIGURE = "linear/fig6"
@@ -76,13 +77,13 @@ def test_runs_begin_at_the_map_zero():
 @pytest.mark.parametrize("kind", fig6.KINDS)
 def test_the_kernel_is_that_of_automatic_differentiation(kind: str):
     model: MergedAttention | SeparateAttention = fig6.initial_model(kind, 1.0, 3, pairs=True)
-    weights = fig6._weights(model)
+    weights = weights_of(model)
     by_hand = (merged_jacobian if kind == "merged" else separate_jacobian)(weights)
 
     def flat_map(*parts):
         if kind == "merged":
             return jax.numpy.einsum("h,hab->ab", *parts).ravel()
-        return jax.numpy.einsum("h,ha,hb->ab", *parts).ravel()
+        return jax.numpy.einsum("h,hra,hrb->ab", *parts).ravel()
 
     np.testing.assert_allclose(flat_map(*weights), np.asarray(model.effective_map()).ravel(), atol=1e-12)
     by_machine = jax.jacobian(flat_map, argnums=tuple(range(len(weights))))(*weights)
@@ -92,7 +93,7 @@ def test_the_kernel_is_that_of_automatic_differentiation(kind: str):
 
 def test_the_linearized_excess_begins_at_the_whole_fall():
     levels = fig6.theory.levels(QUICK.task)
-    expected = linearized(QUICK.task, fig6._weights(fig6.initial_model("separate", 2.0, 0, pairs=True)))
+    expected = linearized(QUICK.task, weights_of(fig6.initial_model("separate", 2.0, 0, pairs=True)))
     assert expected.excess(np.zeros(1))[0] == pytest.approx(levels[0] - levels[-1], rel=1e-10)
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from stepwell.papers.linear import fig14_in_weight as fig14
-from stepwell.papers.linear._fig14_theory import exact_moments, leading_mode
-from stepwell.papers.linear._onset import symmetrized
+from stepwell.papers.linear._fig14_theory import exact_moments
+from stepwell.papers.linear._onset import Growth, symmetrized
 from stepwell.tasks import InContextInWeightMixture
 from stepwell.theory import linear as theory
 
@@ -61,7 +61,7 @@ def test_with_every_task_new_the_minimum_is_that_of_the_theory():
 
 def test_the_first_mode_of_a_silent_context_leaves_two_over_n_plus_two():
     exact = exact_moments(np.eye(4) / 4, 2 * np.eye(4)[0], 0.0, 31)
-    first = leading_mode(exact.gram, exact.cross, 4)
+    first = Growth.of(exact)
     assert exact.loss(first.theta) == pytest.approx(2 / 33, rel=1e-12)
     assert exact.loss(exact.minimizer()) < 2 / 33 / 4
 

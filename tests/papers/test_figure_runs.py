@@ -5,11 +5,11 @@ import pytest
 import xarray as xr
 
 from stepwell.experiments import Experiment
-from stepwell.figures import figure
+from stepwell.figures import Origin, figure
 from stepwell.models import MergedAttention
 from stepwell.objectives import Moments
 from stepwell.papers.linear._onset import PART, Growth, measured_onset, onset_claim
-from stepwell.papers.linear._runs import runs_of, train_together
+from stepwell.papers.linear._runs import labeled, runs_of, train_together
 from stepwell.tasks import InContextRegression
 
 
@@ -32,6 +32,14 @@ def test_seeds_together_are_the_runs_of_the_experiment(name: str):
         np.testing.assert_allclose(together["loss"].values[place], alone["loss"].values[0], rtol=1e-12)
     assert together["run"].values.tolist() == [3, 4]
     assert abs(together["loss"].values[0, -1] - together["loss"].values[1, -1]) > 1e-3
+
+
+def test_values_that_are_kept_keep_their_labels():
+    kept = [[True, False, True], [False, True, False]]
+    row = labeled([[1, 2, 3], [4, 5, 6]], kept, seed=(203, 201), drop=range(1, 4))
+    claim = Origin("check", "order").close("values", "They are these", measured=row, basis="a count")
+    expected = [("seed 203, drop 1", 1), ("seed 203, drop 3", 3), ("seed 201, drop 2", 5)]
+    assert [(value.label, value.measured) for value in claim.values] == expected
 
 
 PUBLISHED = {

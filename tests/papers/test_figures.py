@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from failing_claims import badly_labelled
 
-from stepwell.figures import FIGURES, Claim, Data, figure
+from stepwell.figures import FIGURES, Claim, Data, figure, statements
 
 HEADINGS = Path(__file__).parents[2] / "docs" / "differences.md"
 
@@ -32,3 +33,21 @@ def test_claims_hold_but_for_the_known(simulated, name: str):
 def test_an_identifier_belongs_to_one_claim(simulated, name: str):
     names = [claim.id for claim in judged(name, simulated(name))]
     assert names and len(set(names)) == len(names) and all(each.startswith(f"{name}/") for each in names)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_value_says_what_it_belongs_to(simulated, name: str):
+    assert badly_labelled(judged(name, simulated(name))) == {}, "measured lacks coordinates, or the claim labels="
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_statements_of_the_paper_and_claims_name_each_other(simulated, name: str):
+    paper, _, short = name.partition("/")
+    listed = statements(paper)
+    assert listed is not None
+    named = {claim for one in listed.statement for claim in one.claims if claim.startswith(f"{short}/")}
+    claims = {claim.id.removeprefix(f"{paper}/"): claim for claim in judged(name, simulated(name))}
+    assert named <= set(claims)
+    # What another paper says is not a statement of this one.
+    of_paper = {key for key, claim in claims.items() if claim.kind == "paper" and not claim.source.startswith("arXiv")}
+    assert of_paper <= named

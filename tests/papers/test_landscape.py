@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from stepwell.objectives import Population
-from stepwell.papers.linear import _critical_points as critical
 from stepwell.papers.linear import landscape
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
@@ -109,8 +108,8 @@ def test_weights_that_the_paper_does_not_list_are_fixed():
     """A head with v = 0, key and query along two unlearned eigenvectors; values zero, U at right angles to Λ²."""
     given = task(20, (0.6, 0.4))
     first, second = theory.modes(given).directions.T
-    _, separate = critical.model_of_weights("separate", 2, 1)
-    _, merged = critical.model_of_weights("merged", 2, 1)
+    _, separate = landscape.model_of_weights("separate", 2, 1)
+    _, merged = landscape.model_of_weights("merged", 2, 1)
     for build, weights in (
         (separate, np.concatenate([[0.0], first, second])),
         (merged, np.concatenate([[0.0], np.outer(first, second).ravel()])),
@@ -122,8 +121,8 @@ def test_weights_that_the_paper_does_not_list_are_fixed():
 def test_the_method_finds_minima_and_saddles_alike():
     """Critical points of x⁴/4 − x²/2 + y²: (0, 0) and (±1, 0)."""
     starts = np.random.default_rng(0).normal(size=(40, 2)) * 2
-    ends, gradient = critical.minimize_gradient(lambda w: w[0] ** 4 / 4 - w[0] ** 2 / 2 + w[1] ** 2, starts, 100)
-    converged = gradient <= critical.GRADIENT
+    ends, gradient = landscape.minimize_gradient(lambda w: w[0] ** 4 / 4 - w[0] ** 2 / 2 + w[1] ** 2, starts, 100)
+    converged = gradient <= landscape.GRADIENT
     assert converged.sum() > 20
     assert set(np.round(ends[converged, 0], 9)) == {-1.0, 0.0, 1.0}
     assert np.abs(ends[converged, 1]).max() < 1e-11
@@ -134,7 +133,7 @@ def test_the_bound_on_the_distance(searched):
     """Near every fixed point, weights whose gradient is ε have maps within the bound for ε."""
     given = landscape.search_task(searched, QUICK.search_context)
     dim, rng = given.dim, np.random.default_rng(0)
-    size, build = critical.model_of_weights(searched.kind, dim, searched.heads, searched.rank)
+    size, build = landscape.model_of_weights(searched.kind, dim, searched.heads, searched.rank)
     slope = jax.jit(jax.grad(lambda w: Population(given)(build(w))))
     for point in theory.fixed_points(given):
         if searched.kind == "merged":
@@ -151,7 +150,7 @@ def test_the_bound_on_the_distance(searched):
         distance = theory.prediction_distance(given, ends, point.effective_map)
         # The bound holds for weights up to `WEIGHT` and any gradient, in proportion.
         gradient = float(jnp.abs(slope(jnp.asarray(moved))).max())
-        assert distance <= critical.distance_bound(given, searched) * gradient / critical.GRADIENT
+        assert distance <= landscape.distance_bound(given, searched) * gradient / landscape.GRADIENT
 
 
 def test_the_drawing_has_four_panels_with_words(data):

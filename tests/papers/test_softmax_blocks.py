@@ -5,7 +5,7 @@ import pytest
 import scipy
 
 from stepwell.papers.softmax import fig02_blocks as fig02
-from stepwell.papers.softmax._claims import CHANCE, slope
+from stepwell.papers.softmax._common import CHANCE, slope
 
 FIGURE = "softmax/fig2"
 QUICK = fig02.FIGURE.at(quick=True)

@@ -111,6 +111,13 @@ def test_as_many_heads_as_tasks_are_not_enough(data, failing):
     assert failing({**data, "searched": wrong}) == {"sharp", "enough-heads"}
 
 
+def test_a_search_without_a_number_fails(data, failing):
+    searched = data["searched"]
+    enough = searched["heads"] > searched["tasks"]
+    wrong = searched.assign(loss=searched["loss"].where(~enough | (searched["tasks"] < 3)))
+    assert failing({**data, "searched": wrong}) == {"none-below", "enough-heads"}
+
+
 def test_softmax_attention_below_the_bound_fails(data, failing):
     """Or above it by as much at any size, or elsewhere than linear attention."""
     minima = data["softmax"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stepwell._util.errors import InvalidInput
 from stepwell._util.run_names import digests
-from stepwell.experiments import name_of
+from stepwell._util.text import name_of
 from stepwell.store import Column
 from stepwell.store._values import RESERVED, configuration_text
 

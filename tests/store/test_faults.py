@@ -1,5 +1,6 @@
 """Faults, with processes that are really killed and disks that are really full: nothing missing, nothing double."""
 
+import errno
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ from own_shards import shard_of
 
 from stepwell._util import files
 from stepwell._util.errors import InvalidInput
-from stepwell.store import Store, _index
+from stepwell.store import Store, _index, _reader, _store, export
 
 ROOT = Path(__file__).parents[2]
 _BEGIN = """
@@ -54,6 +55,40 @@ def mounted(code: str, *arguments: object) -> str:
 
 def seeds(store: Store) -> list[int]:
     return sorted(store.table(columns=["seed"])["seed"].tolist())
+
+
+def test_a_shard_that_is_removed_while_the_index_is_made_is_no_damage(store: Store, monkeypatch: pytest.MonkeyPatch):
+    paths = [store.add(shard_of(0)), store.add(shard_of(100))]
+    (store.path / "index.sqlite").unlink()
+    again = Store(store.path)
+
+    def read(path: Path) -> Any:
+        paths[0].unlink(missing_ok=True)
+        return _store.verified(path)
+
+    monkeypatch.setattr(again._index, "_read", read)
+    assert len(again.table()) == 5 and again.damaged() == {}
+
+
+def test_a_folder_that_cannot_be_searched_is_an_error(store: Store, monkeypatch: pytest.MonkeyPatch):
+    store.add(shard_of(0))
+    shown = list(os.scandir(store.shards_path / os.listdir(store.shards_path)[0]))
+
+    class Hidden:
+        name, path = shown[0].name, shown[0].path
+
+        def is_file(self, **_: Any) -> bool:
+            return True
+
+        def stat(self, **_: Any) -> os.stat_result:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+    entries = _index._entries
+    monkeypatch.setattr(
+        _index, "_entries", lambda place: entries(place) if Path(place).name == "shards" else [Hidden()]
+    )
+    with pytest.raises(InvalidInput, match="cannot read .*make it readable"):
+        store.table()
 
 
 def test_two_processes_that_add_at_once_lose_nothing_and_double_nothing(store: Store):
@@ -250,7 +285,6 @@ DAMAGE = {
     "garbage": _garbage,
     "flipped": _flip_every_page,
     "other tables": _other_tables,
-    "a trigger": _forge("CREATE TRIGGER t AFTER DELETE ON shards BEGIN SELECT 1; END"),
     "a value": _forge("UPDATE columns SET data = ? WHERE name = 'final_loss'", np.full(5, -1.0).tobytes()),
     "a short value": _forge("UPDATE columns SET data = ? WHERE name = 'final_loss'", b"\0"),
     "a type": _forge("UPDATE columns SET dtype = 'O' WHERE name = 'seed'"),
@@ -272,9 +306,6 @@ def test_a_damaged_index_is_made_anew(store: Store, case: str):
     again = Store(store.path)
     assert again.table().equals(expected) and store.table().equals(expected)
     assert again.select()["loss"].shape == (5, 3) and again.verify() == []
-    connection = sqlite3.connect(store.path / "index.sqlite")
-    assert connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'trigger'").fetchone() == (0,)
-    connection.close()
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -324,7 +355,8 @@ def test_times_of_any_year_change_nothing(store: Store, years: int):
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     os.utime(path, (when - 1, when - 1))  # it was altered, and before it was written
-    assert seeds(store) == list(range(5, 10)) and list(store.damaged()) == [path]
+    with pytest.warns(RuntimeWarning, match=path.name):
+        assert seeds(store) == list(range(5, 10)) and list(store.damaged()) == [path]
 
 
 def test_an_index_that_is_locked_loses_no_shard(store: Store, monkeypatch):
@@ -346,3 +378,57 @@ def test_what_stands_in_the_way_is_named(tmp_path: Path):
     with pytest.raises(InvalidInput, match="not a folder"):
         Store(tmp_path / "file").add(shard_of(0))
     assert (tmp_path / "file").read_text() == "mine" and len(Store(tmp_path / "file").table()) == 0
+
+
+def damage(path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spoil a shard; "denied": the system does not let it be read."""
+    content = path.read_bytes()
+    spoiled = {"truncated": content[: len(content) // 2], "empty": b"", "zeroed": content[:100] + bytes(900)}
+    if how != "denied":
+        path.write_bytes(spoiled[how] + (content[1000:] if how == "zeroed" else b""))
+        return
+
+    def denied(name: Any, *arguments: Any, **options: Any) -> Any:
+        if Path(name) == path:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(name))
+        return open(name, *arguments, **options)
+
+    monkeypatch.setattr(_reader, "open", denied, raising=False)
+
+
+@pytest.mark.parametrize("how", ["truncated", "zeroed", "empty", "denied"])
+def test_an_answer_without_the_runs_of_a_damaged_shard_says_so(store: Store, tmp_path: Path, how: str, monkeypatch):
+    path = store.add(shard_of(0))
+    store.add(shard_of(5))
+    damage(path, how, monkeypatch)
+    store.rebuild_index()
+    for ask in (store.table, store.listing, store.select, lambda: export(store, tmp_path / "runs.nc")):
+        with pytest.warns(RuntimeWarning, match=f"runs of damaged shards are left out: .*{path.name}"):
+            ask()
+    with pytest.warns(RuntimeWarning, match=path.name), pytest.raises(InvalidInput, match="no run has such a name"):
+        store.describe(shard_of(0).names[0].tobytes().hex())
+
+
+def test_a_shard_that_can_be_read_again_counts_again(store: Store, monkeypatch):
+    path = store.add(shard_of(0))
+    with monkeypatch.context() as patch:
+        damage(path, "denied", patch)
+        store.rebuild_index()
+        assert list(store.damaged()) == [path]
+    assert seeds(store) == list(range(5)) and not store.damaged()
+
+
+@pytest.mark.parametrize("level", ["shards", "of the shard"])
+def test_a_folder_that_cannot_be_read_is_an_error(store: Store, level: str, monkeypatch):
+    path = store.add(shard_of(0))
+    folder = path.parent if level == "of the shard" else store.shards_path
+    scandir = os.scandir
+
+    def denied(name: Any) -> Any:
+        if Path(name) == folder:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(name))
+        return scandir(name)
+
+    monkeypatch.setattr(_index.os, "scandir", denied)
+    with pytest.raises(InvalidInput, match=r"cannot read .* of the store \(Permission denied\)"):
+        store.table()

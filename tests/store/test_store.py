@@ -26,6 +26,14 @@ def flip(path: Path, *, silently: bool = False) -> None:
         os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
 
 
+def test_off_is_no_store_and_an_empty_name_none_either(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for wrong in ("off", "", " "):
+        with pytest.raises(InvalidInput, match="name a folder"):
+            Store(wrong)
+    assert Store("./off").path == Store(Path("off")).path == Path("off")
+
+
 def test_what_is_added_is_known_and_listed(store: Store):
     first, second = shard_of(0), shard_of(5, kind="merged", heads=3)
     assert not store.known(first.names).any() and not store.path.exists()  # asking makes no folder
@@ -165,9 +173,10 @@ def test_adding_again_changes_nothing_and_a_damaged_shard_is_replaced(store: Sto
     other = Store(store.path)
     other.rebuild_index()
     assert not other.known(shard.names).any() and list(other.damaged()) == [path]
-    assert (
-        len(other.table(["seed=0"], columns=["seed"], sort="rate")) == 0 and other.select(["seed=0"]).sizes["run"] == 0
-    )
+    with pytest.warns(RuntimeWarning, match=path.name):
+        assert len(other.table(["seed=0"], columns=["seed"], sort="rate")) == 0
+    with pytest.warns(RuntimeWarning, match=path.name):
+        assert other.select(["seed=0"]).sizes["run"] == 0
     other.add(shard)
     assert other.known(shard.names).all() and Store(store.path).known(shard.names).all() and not other.damaged()
     assert other.verify() == [] and path.read_bytes() == shard.to_bytes()
@@ -182,7 +191,9 @@ def test_a_shard_damaged_after_it_was_indexed_is_named_and_never_used(store: Sto
         data["loss"].load()
     assert [problem.path for problem in store.verify()] == [path]
     for one in (store, Store(store.path)):
-        assert sorted(one.table()["seed"]) == [5, 6, 7, 8, 9] and list(one.damaged()) == [path]
+        with pytest.warns(RuntimeWarning, match=path.name):
+            assert sorted(one.table()["seed"]) == [5, 6, 7, 8, 9]
+        assert list(one.damaged()) == [path]
     assert store.collect_garbage() == [] and store.collect_garbage(damaged=True) == [path]
     assert store.verify() == []
 
@@ -208,31 +219,11 @@ def test_verify_names_all_that_is_wrong_and_touches_nothing(store: Store, tmp_pa
     before = state()
     assert sorted(one.path for one in store.verify()) == sorted([cut, changed, moved, link, foreign, folder])
     assert state() == before
-    assert sorted(store.table()["seed"]) == [15, 16, 17, 18, 19]
+    with pytest.warns(RuntimeWarning, match=cut.name):
+        assert sorted(store.table()["seed"]) == [15, 16, 17, 18, 19]
     assert set(store.damaged()) == {cut, changed, moved}
     store.collect_garbage(damaged=True)
     assert foreign.exists() and link.is_symlink() and outside.exists()
-
-
-def test_nothing_is_written_through_links(store: Store, tmp_path: Path):
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    shard = shard_of(0)
-    store.shards_path.mkdir(parents=True)
-    (store.shards_path / shard.file_name[:2]).symlink_to(outside)
-    with pytest.raises(InvalidInput, match="link"):
-        store.add(shard)
-    (store.shards_path / shard.file_name[:2]).unlink()
-    store.add(shard)
-    victim = tmp_path / "victim.sqlite"
-    with sqlite3.connect(victim) as connection:
-        connection.execute("CREATE TABLE mine (a)")
-    connection.close()
-    before = victim.read_bytes()
-    (store.path / "index.sqlite").unlink()
-    (store.path / "index.sqlite").symlink_to(victim)
-    assert len(store.table()) == 5 and victim.read_bytes() == before and not any(outside.iterdir())
-    assert "link" in store.verify()[0].reason
 
 
 def test_removing_runs_keeps_the_others_as_they_were(store: Store):
@@ -298,7 +289,7 @@ def test_exports_hold_what_the_store_holds(store: Store, tmp_path: Path):
     table = pd.read_csv(export(store, tmp_path / "a.csv", format="csv"), index_col="name")
     assert table["final_loss"].tolist() == store.table()["final_loss"].tolist()
     assert table["task.eigenvalues"].tolist() == ["[0.6,0.4]"] * 5
-    with pytest.raises(InvalidInput, match="one of netcdf"):
+    with pytest.raises(InvalidInput, match="one of 'netcdf'"):
         export(store, tmp_path / "a", format="x")
 
 
@@ -310,7 +301,7 @@ def test_formats_that_need_more_say_what(store: Store, tmp_path: Path, format: s
         export(store, tmp_path / "a", format=format)
 
 
-@pytest.mark.optional
+@pytest.mark.optional(installed_by_ci=True)
 @pytest.mark.parametrize("format", ["zarr", "parquet"])
 def test_formats_that_need_more_hold_the_same(store: Store, tmp_path: Path, format: str):
     pytest.importorskip({"zarr": "zarr", "parquet": "pyarrow"}[format])

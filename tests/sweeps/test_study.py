@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stepwell import Experiment
 from stepwell._util.errors import InvalidInput
-from stepwell.experiments import name_of
+from stepwell._util.text import name_of
 from stepwell.sweeps import Study
 from stepwell.sweeps._plan import blocks_of, names_of, programs_of
 
@@ -168,8 +168,9 @@ def test_what_cannot_be_meant_is_refused(parts: dict[str, Any], words: str):
 def test_what_is_varied_takes_the_place_of_what_the_experiment_says():
     whole = BASE.replace(task={"context": 9}, training={"rate": 0.5}, seed=3)
     (block,) = blocks_of(Study.of(whole, {"rate": [0.1], "seed": [1], "context": [20], "eigenvalues": [[0.7, 0.4]]}))
-    assert (block.first["training.rate"], block.first["seed"], block.first["task.context"]) == (0.1, 1, 20)
-    assert block.first["task.eigenvalues"] == [0.7, 0.4]
+    first = block.configuration()
+    assert (first["training.rate"], first["seed"], first["task.context"]) == (0.1, 1, 20)
+    assert block.configuration()["task.eigenvalues"] == [0.7, 0.4]
 
 
 NAMED: dict[str, tuple[Experiment, dict[str, Any]]] = {
@@ -224,11 +225,11 @@ def test_the_parts_of_a_program_are_its_runs():
     study = Study.of(BASE, {"spectrum": ["spiked", "power"], "seed": {"from": 0, "count": 40}})
     (program,) = programs_of(blocks_of(study))
     (part,) = program.parts()
-    assert part.runs == 80 and program.size == 128
+    assert len(part) == 80 and program.size == 128
     small = type(program)(program.blocks, 16)
     parts = list(small.parts())
-    assert [each.runs for each in parts] == [16] * 5
-    names = [name_of(each.configuration(row)) for each in parts for row in range(each.runs)]
+    assert [len(each) for each in parts] == [16] * 5
+    names = [name_of(each.configuration(row)) for each in parts for row in range(len(each))]
     known = {bytes(row).hex() for row in names_of(blocks_of(study))}
     assert set(names) == known and len(names) == 80
 

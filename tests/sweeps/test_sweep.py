@@ -1,7 +1,9 @@
 """Sweeps: the runs that they compute, keep, find again and draw."""
 
+import errno
 import itertools
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +20,7 @@ from stepwell.cli import main
 from stepwell.store import Shard, Store
 from stepwell.sweeps import Study, plan_sweep, sweep, table_of
 from stepwell.sweeps._compute import compute
-from stepwell.sweeps._plan import Work, blocks_of, programs_of
+from stepwell.sweeps._plan import Block, blocks_of, programs_of
 from stepwell.sweeps._scalars import Measured, regime
 from stepwell.sweeps._stacked import Built, build
 from stepwell.sweeps._sweep import compute_missing
@@ -53,6 +55,7 @@ KINDS: dict[str, tuple[Experiment, dict[str, Any], float]] = {
     ),
     "rank": (RUN.replace(model={"rank": 2, "scheme": "per-head"}), OVER, 1e-12),
     "balanced": (RUN.replace(model={"balanced": True}), OVER, 1e-12),
+    "merged, balanced": (RUN.replace(model={"kind": "merged", "balanced": True}), OVER, 1e-12),
     "lengths": (RUN.replace(task={"context": [4, 9]}), OVER, 1e-12),
     "flow": (
         RUN.replace(training={"kind": "flow", "until": 20.0}),
@@ -154,13 +157,13 @@ def test_a_run_of_a_study_is_the_run_of_its_experiment(
             np.testing.assert_allclose(np.ravel(kept["time"]), alone["time"].values, rtol=1e-9)
 
 
-def works(study: Study) -> Iterator[tuple[Work, int]]:
+def works(study: Study) -> Iterator[tuple[Block, int]]:
     for program in programs_of(blocks_of(study)):
         for work in program.parts():
             yield work, program.size
 
 
-def built(work: Work) -> Built:
+def built(work: Block) -> Built:
     ((_, made),) = build(work)
     return made
 
@@ -191,7 +194,7 @@ def test_weights_of_many_runs_are_bit_for_bit_those_of_the_plain_builder(model: 
     ((work, _),) = works(Study.of(base, over))
     many = built(work)
     assert many.members == () and many.size == 32
-    for row in range(work.runs):
+    for row in range(len(work)):
         task, alone, objective = Experiment.from_canonical(work.configuration(row)).build()
         for name, weight in alone.weights().items():
             assert np.asarray(weight).tobytes() == np.ascontiguousarray(many.weights()[name][row]).tobytes()
@@ -297,8 +300,8 @@ def test_the_result_has_the_axes_of_the_study_and_finds_each_run(tmp_path: Path)
 def test_what_the_store_has_is_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     counted: list[int] = []
 
-    def counting(work: Work, size: int | None = None) -> list[Shard]:
-        counted.append(work.runs)
+    def counting(work: Block, size: int | None = None) -> list[Shard]:
+        counted.append(len(work))
         return compute(work, size)
 
     monkeypatch.setattr("stepwell.sweeps._compute.compute", counting)
@@ -371,7 +374,8 @@ def test_a_run_that_diverges_does_not_harm_the_others(tmp_path: Path):
 
 
 def test_a_run_that_the_solver_gives_up_does_not_harm_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """One start is so large that the flow does not get through; found by dividing the program."""
+    """One initialization is so large that the flow does not get through; found by dividing the program."""
+    monkeypatch.setattr("stepwell.dynamics._rodas.MOST_STEPS", 5000)  # of 100,000: it is given up sooner
     run = FLOW
     result = sweep(run, {"scale": [0.1, 1e49], "seed": [0, 1]}, store=tmp_path, progress=False)
     assert result.outcome.values.tolist() == [["finished"] * 2, ["solver failed"] * 2]
@@ -428,10 +432,28 @@ def test_the_map_of_a_converged_run_is_that_of_the_theory(tmp_path: Path, normal
     )
     result = sweep(run, {"seed": [0, 1]}, record={"measure": ["map", "drops"]}, store=tmp_path, progress=False)
     task = sw.InContextRegression(np.diag([2 / 3, 1 / 3]), 31, noise_variance=0.2)
-    wanted = np.diag(task.covariance) * np.diag(sw.theory.linear.fixed_point(task, [0, 1]))
+    wanted = np.diag(task.covariance) * np.diag(sw.theory.linear.fixed_point(task, [0, 1]).effective_map)
     for seed in (0, 1):
         found = [float(result[f"map_{number}"].sel(seed=seed)) for number in (1, 2)]
         np.testing.assert_allclose(found, wanted, rtol=1e-3)
+
+
+@pytest.mark.parametrize("model", ["separate", "merged"])
+def test_a_map_needs_no_theory_of_the_task(tmp_path: Path, model: str):
+    run = Experiment(
+        task={"kind": "mixture", "dim": 2},
+        model={"kind": model, "scale": 0.3},
+        objective={"kind": "moments", "sequences": 60},
+        training={"kind": "descent", "steps": 30, "rate": 0.05},
+    )
+    result = sweep(run, {"seed": [0]}, record={"measure": ["map"]}, store=tmp_path, progress=False)
+    values, vectors = np.linalg.eigh(run.build_task().covariance)
+    own = sw.analysis.effective_map(run.run(progress=False)).values[0, -1]
+    wanted = np.einsum("id,ij,jd,d->d", vectors, own, vectors, values)[::-1]
+    np.testing.assert_allclose([float(result[f"map_{number}"][0]) for number in (1, 2)], wanted, rtol=1e-9)
+    with pytest.raises(InvalidInput, match="several outputs|mixture"):
+        two = run.replace(task={"outputs": 2})
+        blocks_of(Study.of(two, {"seed": [0]}, record={"measure": ["map"]}))
 
 
 def test_regimes(tmp_path: Path):
@@ -481,7 +503,7 @@ def test_the_band_of_a_share_is_its_standard_error():
 MEASURES_REFUSED = [
     ("regime", RUN.replace(training={"steps": 5000}), "up to 1024 steps"),
     ("regime", RUN.replace(training={"kind": "flow", "until": 10.0}), "descent"),
-    ("map", SEVERAL, "task regression"),
+    ("map", SEVERAL, "one regression"),
     ("predicted", SEVERAL, "one regression"),
     ("drops", SEVERAL.replace(model={"heads": 1}), "as many heads as regressions"),
     ("drops", RUN.replace(task={"outputs": 2}), "no theory of several outputs"),
@@ -555,6 +577,24 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert len((tmp_path / "t.csv").read_text().splitlines()) == 181
     assert main(["runs", "ls", "--store", str(tmp_path / "runs"), "--json", "regime=diverged"]) == 0
     assert json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("ending", ["png", "csv"])
+def test_a_file_that_cannot_be_written_is_not_told(ending: str, tmp_path: Path, monkeypatch, capsys):
+    file, replace = tmp_path / "study.toml", os.replace
+    file.write_text(STUDY)
+
+    def full(source, target):
+        if str(target).endswith(ending):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    picture, table = str(tmp_path / "p.png"), str(tmp_path / "t.csv")
+    words = ["--limit", "3", "--store", str(tmp_path / "runs"), "--plot", "final_loss", "rate", "--out", picture]
+    assert main(["sweep", str(file), *words, "--table", table]) == 2
+    printed = capsys.readouterr()
+    assert "No space left on device" in printed.err and printed.out == ""
 
 
 def test_strict_takes_runs_that_converged_for_done(tmp_path: Path):

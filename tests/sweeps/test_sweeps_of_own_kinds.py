@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -22,7 +22,8 @@ from stepwell.cli import main
 from stepwell.experiments import LOADED, Experiment, _kind, load_kinds
 from stepwell.store import Store
 from stepwell.sweeps import Study, sweep, table_of
-from stepwell.sweeps._plan import blocks_of, programs_of
+from stepwell.sweeps._cluster import Cluster
+from stepwell.sweeps._plan import blocks_of, is_stacked, programs_of
 from stepwell.sweeps._stacked import build
 
 ROOT = Path(__file__).parents[2]
@@ -157,11 +158,11 @@ def test_runs_of_other_structures_are_other_groups_of_one_piece_of_work(lab: Pat
         assert len({work.configuration(row)["model.gate"] for row in rows}) == 1
 
 
-def test_on_workers_that_load_the_same_file(lab: Path, tmp_path: Path):
+def test_on_workers_that_load_the_same_file(lab: Path, tmp_path: Path, cluster: Cluster):
     load_kinds(lab)
     study = str(tmp_path / "study.toml")
     here = sweep(study, store=tmp_path / "here", progress=False)
-    there = sweep(study, store=tmp_path / "there", workers=1, progress=False)
+    there = sweep(study, store=tmp_path / "there", client=cluster._client, progress=False)
     np.testing.assert_allclose(there.final_loss, here.final_loss, rtol=1e-12)
     assert len(table_of(there)) == 8
 
@@ -337,7 +338,7 @@ def test_a_vectorized_builder_makes_what_the_plain_one_makes(tmp_path: Path, mon
     _kind.register("model", "at-once", many=lambda *given, **fields: called.append(fields) or _many(*given, **fields))(
         _scaled
     )
-    monkeypatch.setattr("stepwell.sweeps._stacked.build_model", _counting(counted := []))
+    monkeypatch.setattr(Experiment, "build_model", _counting(counted := []))
     at_once = sweep(_built("at-once"), OVER, store=tmp_path / "store", progress=False)
     assert len(counted) == 4 and [fields["heads"] for fields in called] == [2, 3]  # the first and last of each
     plainly = sweep(_built("plainly"), OVER, store=tmp_path / "store", progress=False)
@@ -347,8 +348,7 @@ def test_a_vectorized_builder_makes_what_the_plain_one_makes(tmp_path: Path, mon
 
 
 def _counting(counted: list[Any]) -> Any:
-    from stepwell.experiments import build_model
-
+    build_model = Experiment.build_model
     return lambda *given: counted.append(given) or build_model(*given)
 
 
@@ -363,5 +363,112 @@ def _counting(counted: list[Any]) -> Any:
 )
 def test_a_vectorized_builder_that_makes_something_else_is_refused(wrong: Any, tmp_path: Path):
     _kind.register("model", "at-once", many=wrong)(_scaled)
-    with pytest.raises(InvalidInput, match="model kind at-once makes another model than the plain one, at seed [46]"):
+    with pytest.raises(InvalidInput, match="model kind at-once makes another model than its builder, at seed [46]"):
         sweep(_built("at-once"), OVER, store=tmp_path / "store", progress=False)
+
+
+class _Ridge(sw.objectives.AbstractObjective):
+    """The population loss, and a penalty on all weights."""
+
+    population: sw.Population
+    strength: jax.Array
+
+    def __call__(self, model: Any) -> Any:
+        penalty = sum(jnp.sum(weight**2) for weight in model.weights().values())
+        return self.population(model) + self.strength * penalty
+
+    def check(self, model: Any) -> None:
+        self.population.check(model)
+
+    def floor(self, model: Any) -> None:
+        return None
+
+
+def _ridge(task: Any, normalization: Any, *, strength: float = 0.01) -> Any:
+    """Ridge regression."""
+    return _Ridge(sw.Population(task, normalization), jnp.asarray(strength))
+
+
+def _two(key: Any, *, ratio: float = 0.5, directions: Literal["random", "axes"] = "random") -> Any:
+    """A regression in two dimensions."""
+    vectors = np.eye(2) if directions == "axes" else sw.tasks.random_rotation(2, key=key)
+    return sw.tasks.InContextRegression(sw.tasks.covariance([1.0, ratio], vectors), 9)
+
+
+def _doubled(task: Any, key: Any, *, scale: float = 0.1) -> Any:
+    """Separate attention from twice the scale."""
+    return sw.SeparateAttention.random(dim=task.dim, heads=2, scale=2 * scale, key=key)
+
+
+def _stacking(divisor: float = 0.5, kind: str = "doubled") -> Experiment:
+    """An experiment whose task, model and objective are a user's, and say how many of them are built at once."""
+    _kind.register("task", "two", rotates="directions")(_two)
+    _kind.register("model", kind, theory="separate", divisors=lambda values, dim, outputs: 3 * (divisor,))(_doubled)
+    _kind.register("objective", "ridge", rotates=True)(_ridge)
+    return Experiment(task="two", model=kind, objective="ridge", training={"kind": "descent", "steps": 30, "rate": 0.2})
+
+
+def test_kinds_of_the_users_own_are_built_at_once_if_they_say_how(tmp_path: Path):
+    run = _stacking()
+    over = {"ratio": [0.5, 0.25], "strength": [0.01, 0.1], "scale": [0.1, 1 / 3], "seed": [4, 5], "rate": [0.1, 0.2]}
+    (program,) = programs_of(blocks_of(Study.of(run, over)))
+    assert is_stacked(program.blocks[0].configuration())
+    result = sweep(run, over, store=tmp_path, progress=False)
+    for ratio, strength, scale, seed in ((0.25, 0.1, 1 / 3, 5), (0.5, 0.01, 0.1, 4), (0.25, 0.01, 1 / 3, 4)):
+        task, model, objective = {"ratio": ratio}, {"scale": scale}, {"strength": strength}
+        alone = run.replace(task=task, model=model, objective=objective, seed=seed).run(progress=False)
+        found = result.sel(ratio=ratio, strength=strength, scale=scale, seed=seed, rate=0.2)
+        assert float(found.final_loss) == pytest.approx(float(alone["loss"][0, -1]), rel=1e-11)
+
+
+def test_kinds_that_say_it_wrongly_are_refused(tmp_path: Path):
+    with pytest.raises(InvalidInput, match="model kind thrice, built at once, .* at seed 4; mend its note divisors"):
+        sweep(_stacking(1 / 3, "thrice"), {"seed": [4, 5]}, store=tmp_path, progress=False)
+
+
+def _gained(task: Any, key: Any, *, scale: float = 0.1, gain: float = 2.0) -> Any:
+    """Separate attention from a multiple of the scale."""
+    return sw.SeparateAttention.random(dim=task.dim, heads=2, scale=gain * scale, key=key)
+
+
+def test_models_that_are_drawn_at_once_differ_in_their_scale_alone(tmp_path: Path):
+    """Divisors may depend on another number, and are those of one value of it."""
+    run = _stacking()
+    _kind.register("model", "gained", divisors=lambda values, dim, outputs: 3 * (1 / values["gain"],))(_gained)
+    run, over = run.replace(model="gained"), {"seed": [4, 5], "gain": [2.0, 4.0, 2.5]}
+    programs = programs_of(blocks_of(Study.of(run, over)))
+    assert len(programs) == 3 and all(is_stacked(program.blocks[0].configuration()) for program in programs)
+    over["gain"] = [2.0, 4.0]
+    result = sweep(run, over, store=tmp_path, progress=False)
+    alone = run.replace(model={"gain": 4.0}, seed=5).run(progress=False)
+    assert float(result.final_loss.sel(gain=4.0, seed=5)) == pytest.approx(float(alone["loss"][0, -1]), rel=1e-11)
+
+
+def _one_map(task: Any, key: Any, *, scale: float = 0.1) -> Any:
+    """Merged attention with one head."""
+    return sw.MergedAttention.random(dim=task.dim, heads=1, scale=scale, key=key)
+
+
+def _entries(key: Any, *, ratio: float = 0.5) -> Any:
+    """The same of the entries of a covariance, which do not say in which order its eigenvalues are."""
+    return sw.tasks.InContextRegression(np.array(_two(key, ratio=ratio).covariance), 9)
+
+
+@pytest.mark.parametrize("task", ["two", "entries"])
+def test_measures_of_kinds_of_the_users_own(task: str, tmp_path: Path):
+    """The map is read along the eigenvectors that the task has, and critical rates are those of its moments."""
+    _kind.register("task", "two", rotates="directions")(_two)
+    _kind.register("task", "entries")(_entries)
+    _kind.register("model", "one-map", theory="merged")(_one_map)
+    training = {"kind": "descent", "steps": 1000, "rate": 0.3}
+    run = Experiment(task=task, model="one-map", objective="population", training=training)
+    record = {"measure": ["map", "regime"]}
+    result = sweep(run, {"ratio": [0.5, 0.25], "seed": [0, 1]}, record=record, store=tmp_path, progress=False)
+    for ratio in (0.5, 0.25):
+        known = sw.tasks.InContextRegression(np.diag([1.0, ratio]), 9)
+        rates = sw.theory.linear.merged_critical_rates(known)
+        wanted = np.diag(known.covariance) * np.diag(sw.theory.linear.fixed_point(known, [0, 1]).effective_map)
+        for number, value in enumerate(wanted):
+            np.testing.assert_allclose(result[f"map_{number + 1}"].sel(ratio=ratio), value, rtol=1e-3)
+        np.testing.assert_allclose(result.catapult_rate.sel(ratio=ratio), rates.catapult, rtol=1e-9)
+        np.testing.assert_allclose(result.cycle_rate.sel(ratio=ratio), rates.cycles, rtol=1e-9)

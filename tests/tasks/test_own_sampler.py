@@ -9,8 +9,10 @@ import pytest
 
 from stepwell import theory
 from stepwell._util.errors import InvalidInput
+from stepwell.analysis import compare, sample_task
 from stepwell.dynamics import Ensemble, Record, _online, descend, flow, online
-from stepwell.models import SeparateAttention
+from stepwell.experiments import Experiment, kinds
+from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
 from stepwell.tasks import (
     AbstractTask,
@@ -141,8 +143,10 @@ def test_theory_from_moments_is_that_from_covariances():
     known = InContextRegression(np.diag([0.6, 0.4]), 10, noise_variance=0.1, task_covariance=[[1.0, 0.3], [0.3, 0.5]])
     hidden = SamplerTask(lambda n, key: known.draw(n, key=key), moments=lambda scale: known.moments(scale))
     linear = theory.linear
-    for function in (linear.levels, linear.escape_rates, linear.component_gains, linear.minimizer, linear.minimal_loss):
+    for function in (linear.levels, linear.escape_rates, linear.minimizer, linear.minimal_loss):
         np.testing.assert_allclose(function(hidden), function(known), rtol=1e-12, err_msg=function.__name__)
+    gains = [linear.components(task).gains for task in (hidden, known)]
+    np.testing.assert_allclose(*gains, rtol=1e-12)
     nearest = [linear.nearest_fixed_point(task, np.eye(2)) for task in (hidden, known)]
     assert nearest[0].distance == pytest.approx(nearest[1].distance, rel=1e-12)
 
@@ -277,3 +281,77 @@ def test_moments_of_another_sampler_are_not_taken_over():
     with pytest.raises(InvalidInput, match=r"draw\(\) of its own and the closed_form\(\) of InContextRegression"):
         kind: Any = Gaussian
         population_moments(kind(np.eye(2), 4))
+
+
+class Signs(AbstractTask):
+    """Inputs of ±1, with all attributes of a regression on Gaussian inputs: only the moments tell them apart."""
+
+    context: ContextLengths
+    dim: int = 3
+    outputs: int = 1
+    noise_variance: float = 0.0
+
+    @property
+    def covariance(self):
+        return np.eye(self.dim)
+
+    task_covariance = covariance
+
+    def draw(self, sequences, *, key):
+        inputs, vectors = jax.random.split(key)
+        x = jax.random.rademacher(inputs, (sequences, self.context.tokens, self.dim), float)
+        y = jnp.einsum("sni,si->sn", x, jax.random.normal(vectors, (sequences, self.dim)))[..., None]
+        return assemble(x, y, y, self.context)
+
+    def closed_form(self, normalization):
+        (n,) = self.context.counts
+        scale, one = n * attention_scale(normalization, n), np.eye(self.dim)
+        return PopulationMoments(one, scale * one, scale**2 * (1 + (self.dim - 1) / n) * one, float(self.dim))
+
+
+class Doubled(Signs):
+    """Gaussian inputs, and queries whose labels are twice those of the context: the second moment is that of others."""
+
+    def draw(self, sequences, *, key):
+        inputs, vectors = jax.random.split(key)
+        x = jax.random.normal(inputs, (sequences, self.context.tokens, self.dim))
+        y = jnp.einsum("sni,si->sn", x, jax.random.normal(vectors, (sequences, self.dim)))[..., None]
+        return assemble(x, y, 2 * y, self.context)
+
+    def closed_form(self, normalization):
+        (n,) = self.context.counts
+        scale, one = n * attention_scale(normalization, n), np.eye(self.dim)
+        return PopulationMoments(one, 2 * scale * one, scale**2 * (1 + (self.dim + 1) / n) * one, 4.0 * self.dim)
+
+
+@pytest.mark.parametrize("kind", [Signs, Doubled])
+def test_a_task_is_not_taken_for_gaussian_by_the_names_of_its_attributes(kind):
+    task = kind(ContextLengths(5))
+    check_moments(task, 20_000, key=KEY)
+    run = flow(MODEL, Population(task), progress=False)
+    np.testing.assert_allclose(run.loss[0, -1], theory.linear.levels(task)[-1], rtol=1e-6)
+    with pytest.raises(InvalidInput, match=f"{kind.__name__} has no Gaussian inputs"):
+        theory.linear.modes(task)
+    with pytest.raises(InvalidInput, match=f"{kind.__name__} is not described by covariance"):
+        sample_task(task, task.sample(50, key=KEY))
+
+
+def test_merged_attention_on_inputs_that_are_not_gaussian_is_compared_without_predicted_times():
+    signs = Signs(ContextLengths(5))
+    model = MergedAttention.random(dim=3, heads=2, scale=0.05, key=KEY)
+    comparison = compare(flow(model, Population(signs), progress=False), signs)
+    assert comparison.table["status"].tolist() == ["measured"] and np.isnan(comparison.table["predicted"]).all()
+    assert "Gaussian inputs" in "".join(comparison.remarks)
+
+
+def test_tasks_of_the_package_that_the_theory_takes_for_gaussian_are():
+    """What is compared of tasks of others when the theory reads them, and of ours here alone."""
+    ours = [Experiment(task=name).build().task for name, kind in kinds("task").items() if kind.is_own]
+    gaussian = [task for task in ours if isinstance(task, theory.RegressionTask) and task.closed_form is not None]
+    assert any(isinstance(task, InContextRegression) for task in gaussian)
+    for task in gaussian:
+        described = theory.Regression(task.covariance, task.task_covariance, task.noise_variance, task.context)
+        own = task.moments()
+        np.testing.assert_allclose(own.second, theory.linear.moments(described).second, rtol=1e-12)
+        np.testing.assert_allclose(own.cross, theory.linear.moments(described).cross, rtol=1e-12)
+        np.testing.assert_allclose(own.label_power, theory.linear.moments(described).label_power, rtol=1e-12)

@@ -135,7 +135,7 @@ def test_a_covariance_that_was_changed_has_the_spectrum_of_its_entries():
     plain = np.array(matrix)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(matrix)), plain)
     np.testing.assert_array_equal(copy.deepcopy(matrix), plain)
-    found, expected = (linear.component_gains(InContextRegression(part, 31)) for part in (matrix, plain))
+    found, expected = (linear.components(InContextRegression(part, 31)).gains for part in (matrix, plain))
     np.testing.assert_array_equal(found, expected)
     assert not np.allclose(kept, plain)
     small = covariance([1.0, 1e-17])

@@ -53,8 +53,12 @@ def test_every_subset_once(make_task, kwargs):
     found = list(linear.fixed_points(task))
     assert [point.learned for point in found] == subsets(3)
     for point in found:
-        np.testing.assert_allclose(point.effective_map, linear.fixed_point(task, point.learned), rtol=0, atol=0)
-        assert point.loss == pytest.approx(linear.level(task, point.learned), abs=10 * EPS * linear.label_power(task))
+        np.testing.assert_allclose(
+            point.effective_map, linear.fixed_point(task, point.learned).effective_map, rtol=0, atol=0
+        )
+        assert point.loss == pytest.approx(
+            linear.fixed_point(task, point.learned).loss, abs=10 * EPS * linear.moments(task).label_power
+        )
     assert [point.learned for point in linear.fixed_points(task).path()] == [(), (0,), (0, 1), (0, 1, 2)]
 
 
@@ -69,15 +73,16 @@ def test_nearest_against_all(make_task, kwargs, seed, size):
     task = make_task(**kwargs, rotation=1, task_rotation=2)
     effective_map = size * np.random.default_rng(seed).normal(size=(3, 3))
     # Written out here: the Frobenius norm between symmetric square roots.
-    root_c, root_l = (_root(matrix) for matrix in (linear.second_moment(task), task.covariance))
+    root_c, root_l = (_root(matrix) for matrix in (linear.moments(task).second, task.covariance))
     every = [
-        np.linalg.norm(root_c @ (effective_map - linear.fixed_point(task, chosen)) @ root_l) for chosen in subsets(3)
+        np.linalg.norm(root_c @ (effective_map - linear.fixed_point(task, chosen).effective_map) @ root_l)
+        for chosen in subsets(3)
     ]
     found = linear.nearest_fixed_point(task, effective_map)
-    scale = max(every) * np.linalg.cond(linear.second_moment(task))
+    scale = max(every) * np.linalg.cond(linear.moments(task).second)
     # Equal gains allow points that the list does not have, so it may be beaten.
-    gaps = np.diff(linear.component_gains(task))
-    if np.all(gaps < -1e-6 * linear.label_power(task)):
+    gaps = np.diff(linear.components(task).gains)
+    if np.all(gaps < -1e-6 * linear.moments(task).label_power):
         assert found.distance == pytest.approx(min(every), abs=1e3 * EPS * scale)
         assert every[subsets(3).index(found.point.learned)] == pytest.approx(found.distance, abs=1e3 * EPS * scale)
     else:
@@ -118,7 +123,7 @@ def test_distance_is_that_of_predictions(make_task):
 def test_a_task_of_moments(make_task_of_moments):
     gains = [0.6, 0.4, 0.4, 0.0]
     task = make_task_of_moments(gains, 3, rest=0.2)
-    lam, cross, second = (f(task) for f in (linear.input_moment, linear.cross_moment, linear.second_moment))
+    lam, cross, second, _ = linear.moments(task)
     basis, points = linear.components(task), linear.fixed_points(task)
     # Rounding, times the condition numbers of C and Λ, which are two.
     close = {"rtol": 0, "atol": 1e-13}
@@ -144,6 +149,9 @@ def test_a_task_of_moments(make_task_of_moments):
     found, held = linear.shares(task, learned)
     np.testing.assert_allclose(held, [1, 1, 0, 0], **close)
     np.testing.assert_allclose(found.maps[:2].sum(axis=0), learned, **close)
+    both = np.stack([learned, other])
+    sums = [linear.shares(task, each)[1].sum() for each in both]
+    np.testing.assert_allclose(linear.total_share(task, both), sums, **close)
     assert linear.nearest_fixed_point(task, learned).distance < 1e-13
     rates = [np.linalg.norm((cross - second @ basis.maps[:m].sum(axis=0)) @ lam, ord=2) for m in range(4)]
     np.testing.assert_allclose(linear.escape_rates(task), rates, **close)

@@ -30,11 +30,11 @@ def test_the_limit_is_that_of_long_contexts(make_task, variances, task_variances
     endless = linear.principal_component_regression_map(task, m, endless=True)
     length = 10**9
     long = make_task(variances, task_variances, noise=noise, lengths=(length,), rotation=1, task_rotation=2)
-    gains = linear.component_gains(long)
+    gains = linear.components(long).gains
     if 0 < m < 3 and gains[m - 1] - gains[m] < 1e-3:
         return  # Nearly equal gains: which component comes first is a matter of rounding.
     # Each component's map is smaller than its limit by the fraction (1 + (tr(ΩΛ) + σ²)/s)/N.
-    shrinkage = (1 + (linear.label_power(task) + noise) / gains[-1]) / length
+    shrinkage = (1 + (linear.moments(task).label_power + noise) / gains[-1]) / length
     finite = linear.principal_component_regression_map(long, m)
     allowed = 3 * (shrinkage + 1e6 * EPS) * np.abs(linear.minimizer(long)).max()
     np.testing.assert_allclose(finite, endless, rtol=0, atol=allowed)
@@ -51,9 +51,9 @@ def test_components_do_not_depend_on_the_length(make_task, variances, task_varia
     task = make_task(variances, task_variances, noise=noise, lengths=(length,), rotation=1, task_rotation=2)
     root = np.linalg.cholesky(task.covariance)
     s = np.linalg.eigvalsh(root.T @ task.task_covariance @ root)[::-1]
-    gains = s**2 / ((1 + 1 / length) * s + (linear.label_power(task) + noise) / length)
-    scale = 100 * EPS * np.linalg.cond(linear.second_moment(task)) * linear.label_power(task)
-    np.testing.assert_allclose(linear.component_gains(task), gains, rtol=0, atol=scale)
+    gains = s**2 / ((1 + 1 / length) * s + (linear.moments(task).label_power + noise) / length)
+    scale = 100 * EPS * np.linalg.cond(linear.moments(task).second) * linear.moments(task).label_power
+    np.testing.assert_allclose(linear.components(task).gains, gains, rtol=0, atol=scale)
 
 
 def test_all_components_are_least_squares(make_task):
@@ -81,9 +81,9 @@ def test_closest_against_all(make_task, variances, seed, size):
     maps = [linear.principal_component_regression_map(task, m) for m in range(4)]
     every = [linear.prediction_distance(task, effective_map, map_) for map_ in maps]
     found = linear.closest_pcr(task, effective_map)
-    rounding = 1e3 * EPS * np.linalg.cond(linear.second_moment(task)) * max(every)
+    rounding = 1e3 * EPS * np.linalg.cond(linear.moments(task).second) * max(every)
     assert found.distance <= min(every) + rounding
-    if np.all(np.diff(linear.component_gains(task)) < -1e-6):
+    if np.all(np.diff(linear.components(task).gains) < -1e-6):
         assert found.distance == pytest.approx(min(every), abs=rounding)
         assert every[found.m] == pytest.approx(found.distance, abs=rounding)
 
@@ -91,7 +91,7 @@ def test_closest_against_all(make_task, variances, seed, size):
 def test_on_fresh_contexts(make_task):
     """On a plateau the model predicts as regression on two components does, given the covariance and much context."""
     task = make_task([0.5, 0.3, 0.2], lengths=(2000,), rotation=5)
-    found = linear.closest_pcr(task, linear.fixed_point(task, [0, 1]))
+    found = linear.closest_pcr(task, linear.fixed_point(task, [0, 1]).effective_map)
     assert found.m == 2 and found.distance < 1e-12 and abs(found.excess) < 1e-12
     rng = np.random.default_rng(0)
     samples = 200
@@ -99,23 +99,23 @@ def test_on_fresh_contexts(make_task):
     w = rng.normal(size=(samples, 3))
     context, query = x[:, :-1], x[:, -1]
     beta = np.einsum("sni,snj,sj->si", context, context, w, optimize=True) / 2000
-    predicted = np.einsum("si,ij,sj->s", beta, linear.fixed_point(task, [0, 1]), query)
+    predicted = np.einsum("si,ij,sj->s", beta, linear.fixed_point(task, [0, 1]).effective_map, query)
     kept = linear.modes(task).directions[:, :2]
     wanted = np.einsum("si,ij,sj->s", w, kept @ kept.T, query)
     squares = (predicted - wanted) ** 2
     # E(ŷ - wᵀPx)² = tr(AᵀCAΛ) - 2 tr(AᵀMPΛ) + tr(PΛP), the moments being exact.
-    a, p, lam = linear.fixed_point(task, [0, 1]), kept @ kept.T, task.covariance
-    exact = np.trace(a.T @ linear.second_moment(task) @ a @ lam - 2 * a.T @ lam @ p @ lam + p @ lam @ p)
+    a, p, lam = linear.fixed_point(task, [0, 1]).effective_map, kept @ kept.T, task.covariance
+    exact = np.trace(a.T @ linear.moments(task).second @ a @ lam - 2 * a.T @ lam @ p @ lam + p @ lam @ p)
     assert abs(squares.mean() - exact) < 5 * squares.std() / np.sqrt(samples)
-    assert exact < 0.01 * linear.label_power(task)
+    assert exact < 0.01 * linear.moments(task).label_power
 
 
 def test_the_nearest_is_not_always_on_the_path(make_task):
     task = make_task([0.5, 0.3, 0.2], rotation=1)
-    off_the_path = linear.fixed_point(task, [1])
+    off_the_path = linear.fixed_point(task, [1]).effective_map
     assert linear.nearest_fixed_point(task, off_the_path).point.learned == (1,)
     closest = linear.closest_pcr(task, off_the_path)
-    gains = linear.component_gains(task)
+    gains = linear.components(task).gains
     # One component too few, or one too many; the cheaper.
     assert closest.m == 0 and closest.distance == pytest.approx(np.sqrt(gains[1]), rel=1e-12)
 

@@ -21,7 +21,7 @@ spectra = st.lists(st.floats(0.1, 2.0), min_size=1, max_size=5)
 
 def rounding(task):
     """What solving with C can lose, per unit of loss."""
-    return 100 * EPS * np.linalg.cond(linear.second_moment(task)) * linear.label_power(task)
+    return 100 * EPS * np.linalg.cond(linear.moments(task).second) * linear.moments(task).label_power
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_the_papers_case(make_task, variances, length):
     task = make_task(variances, lengths=(length,), rotation=1)
     lam = np.sort(variances)[::-1]
     gains = lam / (1 + (1 + lam.sum() / lam) / length)
-    np.testing.assert_allclose(linear.component_gains(task), gains, rtol=0, atol=rounding(task))
+    np.testing.assert_allclose(linear.components(task).gains, gains, rtol=0, atol=rounding(task))
     np.testing.assert_allclose(linear.escape_rates(task), lam**2, rtol=0, atol=rounding(task) * lam[0])
     best = np.linalg.inv(task.covariance + (task.covariance + lam.sum() * np.eye(lam.size)) / length)
     np.testing.assert_allclose(linear.minimizer(task), best, rtol=0, atol=rounding(task) * np.abs(best).max() / lam[-1])
@@ -58,18 +58,18 @@ def test_the_papers_case(make_task, variances, length):
 )
 def test_every_subset_is_a_stationary_point_at_its_level(make_task, variances, task_variances, length, noise):
     task = make_task(variances, task_variances, lengths=(length,), noise=noise, rotation=1, task_rotation=2)
-    cross, second = linear.cross_moment(task), linear.second_moment(task)
+    _, cross, second, _ = linear.moments(task)
     for size in range(4):
         for learned in itertools.combinations(range(3), size):
-            a = linear.fixed_point(task, learned)
-            assert linear.loss_at(task, a) == pytest.approx(linear.level(task, learned), abs=rounding(task))
+            a = linear.fixed_point(task, learned).effective_map
+            assert linear.loss_at(task, a) == pytest.approx(linear.fixed_point(task, learned).loss, abs=rounding(task))
             # No head in use is driven: G vanishes on the row and column space of A.
             drive = (cross - second @ a) @ task.covariance
             scale = rounding(task) * (1 + np.abs(a).max()) ** 2
             assert np.abs(drive @ a.T).max() < scale and np.abs(drive.T @ a).max() < scale
             assert np.linalg.matrix_rank(a, tol=1e-9 * (1 + np.abs(a).max())) == size
     steps = linear.levels(task)
-    assert steps[0] == linear.label_power(task)
+    assert steps[0] == linear.moments(task).label_power
     assert steps[-1] == pytest.approx(linear.minimal_loss(task), abs=rounding(task))
     assert steps[-1] == pytest.approx(linear.loss_at(task, linear.minimizer(task)), abs=rounding(task))
 
@@ -79,11 +79,11 @@ def test_shared_eigenvectors_give_the_same_gains(make_task, variances, data, noi
     task_variances = data.draw(st.lists(st.floats(0.1, 2.0), min_size=len(variances), max_size=len(variances)))
     task = make_task(variances, task_variances, noise=noise, rotation=6)
     found = linear.modes(task)
-    np.testing.assert_allclose(found.gains, linear.component_gains(task), rtol=0, atol=rounding(task))
+    np.testing.assert_allclose(found.gains, linear.components(task).gains, rtol=0, atol=rounding(task))
     second = (found.directions * found.second) @ found.directions.T
     # Nearly equal variances leave the directions uncertain by up to the square root of rounding; gains feel its square.
     allowed = len(variances) * np.sqrt(EPS) * found.second.max()
-    np.testing.assert_allclose(second, linear.second_moment(task), rtol=0, atol=allowed)
+    np.testing.assert_allclose(second, linear.moments(task).second, rtol=0, atol=allowed)
 
 
 def test_equal_input_variances_take_the_tasks_eigenvectors(make_task):
@@ -110,7 +110,7 @@ def test_refusals(make_task):
     with pytest.raises(InvalidInput, match="common eigenvectors"):
         linear.modes(skew)
     with pytest.raises(InvalidInput, match="from 0 to 1"):
-        linear.level(skew, [2])
+        linear.fixed_point(skew, [2])
     with pytest.raises(InvalidInput, match="singular"):
         linear.levels(make_task([1.0, 0.0]))
 
@@ -120,7 +120,7 @@ def test_a_rotated_covariance_keeps_small_eigenvalues():
     along = InContextRegression(np.diag(lam), 31)
     turned = InContextRegression(covariance(lam, vectors), 31)
     for task in (turned, copy.deepcopy(turned), pickle.loads(pickle.dumps(turned))):
-        np.testing.assert_allclose(linear.component_gains(task), linear.component_gains(along), rtol=100 * EPS)
+        np.testing.assert_allclose(linear.components(task).gains, linear.components(along).gains, rtol=100 * EPS)
         np.testing.assert_allclose(linear.levels(task), linear.levels(along), rtol=100 * EPS)
         np.testing.assert_allclose(linear.escape_rates(task), lam**2, rtol=100 * EPS)
 

@@ -14,7 +14,7 @@ RTOL = 1e-10
 
 def full_flow(task, values, key_queries, times):
     """Loss of τ v' = <U, G>, τ U' = v G for all heads, G = MΛ - C A Λ."""
-    cross, second, lam = linear.cross_moment(task), linear.second_moment(task), task.covariance
+    cross, second, lam = linear.moments(task).cross, linear.moments(task).second, task.covariance
     shape = key_queries.shape
 
     def split(state):
@@ -33,7 +33,7 @@ def full_flow(task, values, key_queries, times):
 
 def solver_error(task, times):
     """An error of RTOL a step, a hundred steps a time constant, all of one sign."""
-    return 100 * RTOL * linear.label_power(task) * (1 + linear.merged_escape_rate(task) * times[-1])
+    return 100 * RTOL * linear.moments(task).label_power * (1 + linear.merged_escape_rate(task) * times[-1])
 
 
 @pytest.mark.parametrize("dim, length, start", [(1, 5, 1e-2), (4, 31, 1e-3), (10, 20, 1e-5)])
@@ -93,7 +93,7 @@ def test_random_heads_follow_the_scalar_equations(make_task, init):
     task = make_task([0.4, 0.3, 0.2, 0.1], rotation=4)
     rng = np.random.default_rng(0)
     values, key_queries = init * rng.normal(size=8), init * rng.normal(size=(8, 4, 4))
-    start = linear.merged_start(task, values, key_queries)
+    start = linear.merged_initial(task, values, key_queries)
     times = np.linspace(0, 3 * linear.merged_escape_time(task, init), 200)
     course = linear.merged_course(task, times, *start)
     full = full_flow(task, values, key_queries, times)
@@ -115,7 +115,7 @@ def test_escape_time_grows_with_the_logarithm_of_the_start(make_task):
 
 def test_half_drop_time_is_on_the_course(make_task):
     task = make_task([0.9, 0.1], rotation=6)
-    start = linear.merged_start(task, np.array([1e-3]), np.zeros((1, 2, 2)))
+    start = linear.merged_initial(task, np.array([1e-3]), np.zeros((1, 2, 2)))
     assert start[0] == pytest.approx(5e-4)
     half = linear.half_drop_time(task, *start)
     loss = linear.merged_course(task, np.array([0.0, half]), *start).loss

@@ -26,9 +26,9 @@ def test_moments_agree_with_monte_carlo(make_task):
         y_query.append(truth[:, n])
     beta, w, y_query = np.concatenate(beta), np.concatenate(w), np.concatenate(y_query)
     for draws, exact in (
-        (beta[:, :, None] * w[:, None, :], linear.cross_moment(task)),
-        (beta[:, :, None] * beta[:, None, :], linear.second_moment(task)),
-        (y_query**2, linear.label_power(task)),
+        (beta[:, :, None] * w[:, None, :], linear.moments(task).cross),
+        (beta[:, :, None] * beta[:, None, :], linear.moments(task).second),
+        (y_query**2, linear.moments(task).label_power),
     ):
         error = draws.std(axis=0) / np.sqrt(len(draws))
         # Nineteen numbers: a deviation of five standard errors by chance has probability 1e-5.
@@ -39,13 +39,13 @@ def test_second_moment_is_the_papers_for_unit_tasks(make_task):
     task = make_task([0.4, 0.3, 0.2, 0.1], rotation=3)
     lam = task.covariance
     expected = lam @ lam + (lam + np.trace(lam) * np.eye(4)) @ lam / 31
-    np.testing.assert_allclose(linear.second_moment(task), expected, rtol=0, atol=8 * np.finfo(float).eps)
+    np.testing.assert_allclose(linear.moments(task).second, expected, rtol=0, atol=8 * np.finfo(float).eps)
 
 
 def test_a_mixture_of_lengths_is_the_average(make_task):
     kwargs = {"task_variances": [2.0, 1.0], "noise": 0.3, "rotation": 4, "task_rotation": 5}
-    mixed = linear.second_moment(make_task([1.0, 0.5], lengths=(2, 7, 30), **kwargs))
-    alone = [linear.second_moment(make_task([1.0, 0.5], lengths=(n,), **kwargs)) for n in (2, 7, 30)]
+    mixed = linear.moments(make_task([1.0, 0.5], lengths=(2, 7, 30), **kwargs)).second
+    alone = [linear.moments(make_task([1.0, 0.5], lengths=(n,), **kwargs)).second for n in (2, 7, 30)]
     np.testing.assert_allclose(mixed, np.mean(alone, axis=0), rtol=1e-14)
 
 
@@ -61,9 +61,9 @@ def test_tasks_and_theory_agree(make_task):
     )
     assert isinstance(real, RegressionTask)
     other = tasks.population_moments(real)
-    np.testing.assert_allclose(linear.cross_moment(real), other.cross, rtol=1e-13)
-    np.testing.assert_allclose(linear.second_moment(real), other.second, rtol=1e-13)
-    assert linear.label_power(real) == pytest.approx(other.label_power, rel=1e-13)
+    np.testing.assert_allclose(linear.moments(real).cross, other.cross, rtol=1e-13)
+    np.testing.assert_allclose(linear.moments(real).second, other.second, rtol=1e-13)
+    assert linear.moments(real).label_power == pytest.approx(other.label_power, rel=1e-13)
 
 
 def test_several_outputs_are_refused(make_task):

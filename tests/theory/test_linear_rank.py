@@ -12,7 +12,7 @@ from stepwell.theory import linear
 
 def full_flow(task, values, keys, queries, until, times=None):
     """Times, the loss there, and the weights of all heads at the end of the flow."""
-    cross, second, lam = linear.cross_moment(task), linear.second_moment(task), task.covariance
+    cross, second, lam = linear.moments(task).cross, linear.moments(task).second, task.covariance
     heads, ends = len(values), [len(values), len(values) + keys.size]
 
     def split(state):
@@ -49,7 +49,7 @@ def test_one_head_with_shared_value(make_task, variances, noise, start):
     _, loss, (v, k, _) = full_flow(task, np.array(start[:1]), pairs[None], pairs[None], times[-1], times)
     # Tolerances of 1e-9 and of 1e-7 of the start, amplified by the growth from start to end.
     growth = max(1.0, np.abs(course.value).max()) / min(start)
-    np.testing.assert_allclose(course.loss, loss, rtol=0, atol=1e-6 * growth * linear.label_power(task))
+    np.testing.assert_allclose(course.loss, loss, rtol=0, atol=1e-6 * growth * linear.moments(task).label_power)
     assert course.value[-1] == pytest.approx(v[0], rel=1e-6 * growth)
     conserved = course.value**2 - np.sum(course.pairs**2, axis=1)
     # 1e-10 a step, a thousand steps.
@@ -58,12 +58,12 @@ def test_one_head_with_shared_value(make_task, variances, noise, start):
 
 def test_one_pair_is_the_scalar_equation(make_task):
     task = make_task([0.5, 0.3, 0.2], [1.0, 2.0, 0.5], noise=0.4, rotation=1)
-    times = np.linspace(0, 2 * linear.aligned_escape_time(task, 1, 0.01), 30)
+    times = np.linspace(0, 2 * linear.new_head_time(task, 1, 0.01), 30)
     course = linear.head_course(task, [1], times, 0.01, np.array([0.01]))
     value = linear.aligned_value(task, 1, 0.01, times)
     # 1e-10 a step, a thousand steps, amplified by the growth of v.
     np.testing.assert_allclose(course.value, value, rtol=1e-7 * value.max() / 0.01)
-    assert course.loss[-1] == pytest.approx(linear.level(task, [1]), rel=1e-6)
+    assert course.loss[-1] == pytest.approx(linear.fixed_point(task, [1]).loss, rel=1e-6)
 
 
 def test_two_pairs_may_share_a_component(make_task):

@@ -8,7 +8,7 @@ import scipy
 from scipy.integrate import solve_ivp
 
 from stepwell._util.errors import InvalidInput
-from stepwell.theory import Lengths, Regression, linear
+from stepwell.theory import Lengths, MultiRegression, Regression, linear
 from stepwell.theory.linear import _race as race_module
 from stepwell.theory.linear._heads import Directions, Heads, StiffHeads, banded
 from stepwell.theory.linear._principal import principal
@@ -21,7 +21,7 @@ def start(heads, dim, init, seed):
 
 def full_flow(task, values, keys, queries, until):
     """Times at which the loss of the whole flow passes halfway between levels, its dense solution and its unpacking."""
-    cross, second, lam = linear.cross_moment(task), linear.second_moment(task), linear.input_moment(task)
+    lam, cross, second, _ = linear.moments(task)
     heads, dim = keys.shape
 
     def split(state):
@@ -92,8 +92,7 @@ def test_drop_times_from_moments_are_those_from_covariances(make_task, make_task
     kwargs = {"rotation": 1, "task_rotation": 2, "noise": 0.3, "lengths": (20,)}
     task = make_task([1.2, 0.7, 0.3], [0.5, 2.0, 1.0], **kwargs)
     own = make_task_of_moments([1.0], 0)
-    read = linear.input_moment, linear.cross_moment, linear.second_moment, linear.label_power
-    same = dataclasses.replace(own, own=type(own.own)(*(moment(task) for moment in read)))
+    same = dataclasses.replace(own, own=type(own.own)(*linear.moments(task)))
     rng = np.random.default_rng(0)
     for shape in ((3,), (3, 3), (3, 3)), ((2,), (2, 2, 3), (2, 2, 3)):
         weights = [1e-3 * rng.normal(size=part) for part in shape]
@@ -166,7 +165,7 @@ def test_long_plateaus_are_at_the_best_levels_of_each_rank(make_task, kwargs):
     # Late on a plateau, three quarters of the way, the heads in use have settled and the next is still of order init.
     late = 0.25 * times[:-1] + 0.75 * times[1:]
     loss = np.array([loss_of(task, *split(solution(t))) for t in late])
-    np.testing.assert_allclose(loss, linear.levels(task), rtol=0, atol=1e-3 * linear.label_power(task))
+    np.testing.assert_allclose(loss, linear.levels(task), rtol=0, atol=1e-3 * linear.moments(task).label_power)
     np.testing.assert_allclose(linear.predicted_staircase(task, drops, late), linear.levels(task), rtol=1e-13)
 
 
@@ -182,7 +181,7 @@ def test_limits_of_a_schedule(make_task):
     assert only.head == drops[0].head and only.time == pytest.approx(drops[0].time, rel=1e-7)
     assert linear.drop_schedule(task, np.zeros(2), np.zeros((2, 3)), np.zeros((2, 3))) == []
     flat = linear.predicted_staircase(task, [], np.array([0.0, 1.0]))
-    np.testing.assert_array_equal(flat, [linear.label_power(task)] * 2)
+    np.testing.assert_array_equal(flat, [linear.moments(task).label_power] * 2)
 
 
 def test_components_without_gain_are_not_learned(make_task):
@@ -227,7 +226,7 @@ def test_velocity_and_gain_of_a_head_are_those_of_the_loss(make_task_of_moments,
     """In the weights themselves: v, k and q, and the map of what others have learned, which follows at once."""
     task = make_task_of_moments([0.6, 0.4, 0.2], 1)
     basis, dim = principal(task), 3
-    lam, cross, second = (f(task) for f in (linear.input_moment, linear.cross_moment, linear.second_moment))
+    lam, cross, second, _ = linear.moments(task)
     a = linear.components(task).keys[:, known]
     b = cross.T @ a / np.sqrt(basis.gains[known])
     left, right = second - second @ a @ a.T @ second, lam - lam @ b @ b.T @ lam
@@ -302,13 +301,21 @@ def test_heads_that_run_out_need_no_reason(make_task):
     assert len(drops) == 1 and drops.reason == ""
 
 
+def test_a_task_described_by_numbers_takes_one_context_length():
+    for described in (Regression(np.eye(2), np.eye(2), 0.0, 31), MultiRegression((2, 2), (1.0, 1.0), 0.0, 31)):
+        assert described.context == Lengths((31,), (1.0,))
+        assert dataclasses.replace(described, context=Lengths.uniform([5, 9])).context.counts == (5, 9)
+    with pytest.raises(InvalidInput, match="context length is 0"):
+        Regression(np.eye(2), np.eye(2), 0.0, 0)
+
+
 def test_a_model_in_place_of_its_weights():
     import jax
 
     from stepwell.dynamics import renormalized, time_factor
     from stepwell.models import MergedAttention, SeparateAttention
 
-    task = Regression(np.diag([0.6, 0.4]), np.eye(2), 0.0, Lengths((31,), (1.0,)))
+    task = Regression(np.diag([0.6, 0.4]), np.eye(2), 0.0, 31)
     model = SeparateAttention.random(dim=2, heads=2, rank=2, scale=0.05, key=jax.random.key(0))
     weights = model.theory_weights({name: np.asarray(weight) for name, weight in model.weights().items()})
     drops = linear.drop_schedule(task, **weights)

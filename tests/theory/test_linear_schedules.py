@@ -96,7 +96,7 @@ def test_explicit_and_implicit_steps_agree(make_task, rank, monkeypatch):
 
 def test_times_are_those_of_the_whole_flow(make_task):
     task = make_task([0.5, 0.3, 0.2], lengths=(20,), rotation=2)
-    cross, second, lam = linear.cross_moment(task), linear.second_moment(task), linear.input_moment(task)
+    lam, cross, second, _ = linear.moments(task)
     values, keys, queries = starts(3, 3, 1, 3, 2, init=5e-3)
     schedules = linear.drop_schedule(task, values, keys, queries)
     modes, steps = linear.modes(task), linear.levels(task)

@@ -40,7 +40,7 @@ def test_time_against_quadrature(make_task, variances, noise, start, fraction):
 def test_value_against_the_flow_of_the_weights(make_task):
     task = make_task([0.5, 0.3, 0.2], [1.0, 2.0, 0.5], lengths=(5, 20), noise=0.4)
     # Along the axes, where zeros stay zeros: off them rounding grows, and the head turns to a stronger mode.
-    cross, second, lam = linear.cross_moment(task), linear.second_moment(task), task.covariance
+    cross, second, lam = linear.moments(task).cross, linear.moments(task).second, task.covariance
 
     def field(_, state):
         v, k, q = state[0], state[1:4], state[4:]
@@ -50,7 +50,7 @@ def test_value_against_the_flow_of_the_weights(make_task):
     for component in range(3):
         e = linear.modes(task).directions[:, component]
         start = 0.05
-        times = np.linspace(0, 1.5 * linear.aligned_escape_time(task, component, start), 60)
+        times = np.linspace(0, 1.5 * linear.new_head_time(task, component, start), 60)
         state = np.concatenate([[start], start * e, start * e])
         run = solve_ivp(field, (0, times[-1]), state, method="LSODA", t_eval=times, rtol=1e-11, atol=1e-13)
         value = linear.aligned_value(task, component, start, times)
@@ -66,7 +66,7 @@ def test_value_inverts_time(make_task, start, share):
     time = linear.aligned_time(task, 1, start, value)
     # A time of about 1/start is known to EPS of itself, which the velocity turns into an error of v.
     speed = linear.modes(task).driving[1] * value**2
-    allowed = 16 * EPS * (value + speed * (time + linear.aligned_escape_time(task, 1, start)))
+    allowed = 16 * EPS * (value + speed * (time + linear.new_head_time(task, 1, start)))
     assert abs(linear.aligned_value(task, 1, start, time) - value) < allowed
 
 
@@ -76,7 +76,7 @@ def test_escape_is_hyperbolic(make_task, start):
     end = linear.aligned_end(task, 0)
     time = linear.aligned_time(task, 0, start, np.array([end / 2]))[0]
     # F(1/2) = -2 + 1/8 + ..., against 1/x0 = end/start.
-    assert abs(time / linear.aligned_escape_time(task, 0, start) - 1) < 2 * start / end
+    assert abs(time / linear.new_head_time(task, 0, start) - 1) < 2 * start / end
 
 
 def test_the_end(make_task):
@@ -97,4 +97,4 @@ def test_refusals(make_task):
     with pytest.raises(InvalidInput, match="from 0 to 1"):
         linear.aligned_end(task, 2)
     with pytest.raises(InvalidInput, match="above 0"):
-        linear.aligned_escape_time(task, 0, 0.0)
+        linear.new_head_time(task, 0, 0.0)

@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.special import exp1
+from scipy.stats import chi2
 
 from stepwell._util.errors import InvalidInput
 from stepwell.theory import softmax
@@ -147,9 +150,50 @@ def test_no_noise_and_no_penalty(make_multi_task):
     assert np.all(np.abs(sampled.mean - [5 / 14, 10 + 20 / 19]) < 5 * sampled.standard_error)
 
 
+def wishart_of_two(context, c):
+    """E tr (1 + cW)⁻¹ over the joint density of the two eigenvalues t and tv of W, t > 0 and 0 < v < 1."""
+    (x, wx), (y, wy) = (np.polynomial.legendre.leggauss(count) for count in (300, 200))
+    t, v = 60 * (x[:, None] + 1), (y + 1) / 2
+    density = wx[:, None] * wy * (t * t * v) ** ((context - 3) / 2) * np.exp(-t * (1 + v) / 2) * t * (1 - v) * t
+    return np.sum(density * (1 / (1 + c * t) + 1 / (1 + c * t * v))) / np.sum(density)
+
+
+def test_the_exact_risk_against_quadrature_and_samples(make_multi_task):
+    for context, lam in ((1, 1.0), (5, 7.0), (50, 0.01)):
+
+        def risk(x, context=context, lam=lam):
+            return chi2.pdf(x, context) * lam / (1 + lam * x)
+
+        parts = [
+            quad(risk, *ends, epsabs=0, epsrel=1e-11)[0] for ends in ((0, 1), (1, context + 60), (context + 60, np.inf))
+        ]
+        task = make_multi_task([1], [lam], context=context, noise=1.0)
+        np.testing.assert_allclose(softmax.exact_bayes_risk(task), sum(parts), rtol=1e-7)
+    for context, lam in ((5, 1.0), (9, 0.3), (21, 5.0)):  # odd, for a density without roots
+        task = make_multi_task([2], [lam], context=context, noise=1.0)
+        np.testing.assert_allclose(softmax.exact_bayes_risk(task), lam * wishart_of_two(context, lam), rtol=1e-7)
+    task = make_multi_task([3, 10, 20, 30], [1.0, 0.5, 2.0, 1.0], context=20, noise=0.6)
+    sampled = softmax.sampled_bayes_risk(task, 1000, rng=np.random.default_rng(5))
+    exact, limit = softmax.exact_bayes_risk(task), softmax.bayes_risk(task)
+    assert np.all(np.abs(exact - sampled.mean) < 4 * sampled.standard_error)
+    assert np.any(np.abs(limit - sampled.mean) > 4 * sampled.standard_error)  # the leading order does not pass
+    # For large sizes it is the limit; the first correction is of order 1/L.
+    large = make_multi_task([400], context=800, noise=400.0)
+    np.testing.assert_allclose(softmax.exact_bayes_risk(large), softmax.bayes_risk(large), rtol=2e-3)
+    np.testing.assert_array_equal(softmax.exact_bayes_risk(make_multi_task([3, 9], context=5)), [0.0, 4.0])
+
+
 def test_bad_input(make_multi_task):
     task = make_multi_task([3], noise=1)
     with pytest.raises(InvalidInput, match="penalty"):
         softmax.ridge_risk(task, -1.0, penalized="mean")
     with pytest.raises(InvalidInput, match="at least 2"):
         softmax.sampled_bayes_risk(task, 1, rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("ratio", [1e-3, 0.3, 1.0, 1e2, 1e4, 1e8, 1e12])
+def test_the_exact_bayes_risk_from_high_noise_to_low(make_multi_task, ratio: float):
+    r"""One coordinate, two pairs: $\chi^2_2/2$ is exponential, and the mean of 1/(1 + ct) an exponential integral."""
+    x = 1 / (2 * ratio)
+    risk = softmax.exact_bayes_risk(make_multi_task([1], context=2, noise=1 / ratio))
+    np.testing.assert_allclose(risk, [x * np.exp(x) * exp1(x)], rtol=1e-8)

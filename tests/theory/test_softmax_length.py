@@ -38,7 +38,7 @@ def test_lengths_are_other_formulas(multi_tasks, data, length):
 
     task = data.draw(multi_tasks)
     other = replace(task, context=type(task.context)((length,), (1.0,)))
-    heads = [softmax.as_heads(weights) for weights in softmax.flow_limit(task)]
+    heads = [np.diag(weights) for weights in softmax.flow_limit(task)]
     np.testing.assert_allclose(
         softmax.softmax_length_loss(task, [length])[0], softmax.spectral_loss(other, *heads), rtol=1e-11
     )
@@ -79,9 +79,9 @@ def test_recorded_saturation_points():
         found = [softmax.saturation_point(context, ratio) for ratio in (0.95, 0.9, 0.5)]
         # Recorded from a table of a², so to one unit of the last digit.
         np.testing.assert_allclose(found, points, rtol=0, atol=0.01)
-    thresholds = [softmax.annealed_threshold(context) for context in recorded]
+    thresholds = [softmax.thresholds(context).annealed for context in recorded]
     np.testing.assert_allclose(thresholds, [2.0, 2.6, 3.1, 3.8, 4.6, 6.1, 7.7], rtol=0, atol=0.051)
-    assert softmax.typical_threshold(100) == pytest.approx(0.5 * np.log(100))
+    assert softmax.thresholds(100).typical == pytest.approx(0.5 * np.log(100))
 
 
 def test_the_random_energy_model_joins():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import root_scalar
 
 from stepwell._util.errors import InvalidInput
-from stepwell.theory import softmax
+from stepwell.theory import IntegrationFailed, softmax
 
 
 def winning(task, omega, mu, until, **options):
@@ -44,8 +44,8 @@ def test_critical_ratio_of_leads(make_multi_task, dim, embedding, context, off_r
 
 def test_leads_grow_as_a_power(make_multi_task):
     task = make_multi_task([10] * 3)
-    exponent = softmax.amplification_exponent(task, heads=2)[0]
     ray = softmax.warm_up(task, heads=2)
+    exponent = ray.amplification[0]
     assert exponent == pytest.approx(1.448, abs=5.1e-4)
     alone = make_multi_task([10])
     # A lead on the growing mode, δ : η = √α : 1.
@@ -120,6 +120,19 @@ def test_random_starts_share_heads(make_multi_task):
     assert course.loss[-1].sum() == pytest.approx(softmax.shared_loss(task, groups[2]).sum(), abs=1e-4)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_the_end_of_the_flow(make_multi_task, seed):
+    """Independent: the loss of the integrated flow, long after."""
+    task = make_multi_task([10, 4, 20], [1.0, 2.0, 0.5], context=100, noise=0.3)
+    omega = 0.01 * np.random.default_rng(seed).uniform(0.2, 1.0, (3, 3))
+    end = softmax.flow_end(task, omega, 20 * omega)
+    late = softmax.spectral_flow(task, omega, 20 * omega, np.array([0.0, 5000.0]))
+    np.testing.assert_allclose(end.loss, late.loss[-1], rtol=1e-3)
+    np.testing.assert_allclose(end.loss, softmax.spectral_loss(task, end.omega, end.mu), rtol=1e-12)
+    assert end.loss.sum() >= softmax.best_partition(task, 3).loss.sum() * (1 - 1e-12)
+    np.testing.assert_array_equal(np.argmax(end.omega, axis=0), end.head)
+
+
 def test_bad_input(make_multi_task):
     task = make_multi_task([3, 4])
     with pytest.raises(InvalidInput, match="positive"):
@@ -128,3 +141,17 @@ def test_bad_input(make_multi_task):
         softmax.head_advantage(task, np.array([1.0, -1.0]), heads=2)
     with pytest.raises(InvalidInput, match="share"):
         softmax.revival_threshold(0.0)
+    with pytest.raises(InvalidInput, match="above 0"):
+        softmax.flow_end(task, -np.ones((2, 2)), np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("lead", [0.0, 1e-4, 0.5])
+def test_where_rounding_would_decide_which_head_a_task_gets_none_is_named(make_multi_task, lead: float):
+    """Of two equal tasks in heads with the same weights for both: the flow keeps them equal, an error does not."""
+    task, omega = make_multi_task([10, 10], context=100), np.full((2, 2), 0.004)
+    omega[0] *= 1 + lead
+    if lead == 0.5:
+        assert softmax.flow_end(task, omega, np.full((2, 2), 0.3)).head.tolist() == [0, 0]
+    else:
+        with pytest.raises(IntegrationFailed, match="rounding would decide"):
+            softmax.flow_end(task, omega, np.full((2, 2), 0.3))

@@ -1,9 +1,12 @@
 """Losses of softmax heads: the three theories against samples, each other and recorded values."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
 
 from stepwell._util.errors import InvalidInput
 from stepwell.theory import MultiTask, softmax
@@ -181,6 +184,47 @@ def test_the_real_task_serves():
     real = MultiTaskRegression((4, 10, 7), (8.0, 6.0, 0.35), 50, noise_variance=0.8, convention="total")
     assert isinstance(real, MultiTask)
     assert softmax.single_head_optimum(real).loss.sum() == pytest.approx(6.2411437847, abs=5e-11)
+
+
+def least_of_two(dim, noise):
+    """The least loss of two pairs, whose softmax weights are (1 ± tanh(au/√2))/2, u normal; by SciPy, with no moments
+    of the library: ω√d, μ, loss."""
+    (x, wx), (y, wy) = (np.polynomial.legendre.leggauss(count) for count in (400, 100))
+    u, q = 4.5 * (x + 1), (np.sqrt(dim) + 8) * (y + 1) / 2  # |u| and the norm of the query
+    weight, density = wx * np.exp(-(u**2) / 2), wy * np.exp((dim - 1) * np.log(q) - q**2 / 2)
+    weight, density = weight / weight.sum(), density / density.sum()
+
+    def loss(log_size):
+        turned = np.tanh(np.exp(log_size) * dim**-0.5 * q[:, None] * u / 2**0.5)
+        overlap = (1 + turned**2 @ weight) / 2
+        along = turned @ (weight * u) / 2**0.5  # E Σ p z
+        second = (1 + turned**2 @ (weight * u**2)) / 2
+        signal = density @ (q * along)
+        cost = density @ (second + (dim - 1 + noise) * overlap)
+        return dim - signal**2 / cost, signal / cost
+
+    best: Any = minimize_scalar(lambda x: loss(x)[0], bounds=(0.0, 4.0), method="bounded", options={"xatol": 1e-5})
+    return np.exp(best.x), loss(best.x)[1], best.fun
+
+
+@pytest.mark.parametrize("dim, noise", [(2, 10.0), (3, 0.0), (30, 0.0)])
+def test_the_best_weights_for_two_pairs_against_another_minimization(make_multi_task, dim, noise):
+    best = softmax.exact_optimum(make_multi_task([dim], context=2, noise=noise))
+    size, mu, loss = least_of_two(dim, noise)
+    assert size > 5.2
+    np.testing.assert_allclose(best.loss, loss, rtol=1e-6)
+    np.testing.assert_allclose(best.omega * dim**0.5, size, rtol=1e-2)  # the minimum is flat
+    np.testing.assert_allclose(best.mu, mu, rtol=1e-3)
+
+
+def test_one_pair_leaves_omega_undetermined(make_multi_task):
+    task = make_multi_task([3, 4], [1.0, 2.0], context=1, noise=0.5)
+    best = softmax.exact_optimum(task)
+    assert np.isnan(best.omega).all() and not best.mu.any()
+    np.testing.assert_allclose(best.loss, [3.0, 8.0])
+    for size in (0.1, 3.0):  # whatever the scores, any readout costs
+        used = softmax.exact_loss(task, size * np.eye(2), 0.1 * np.eye(2))
+        np.testing.assert_allclose(used, [3.0 + 0.01 * 3.5, 8.0 + 0.01 * 8.5], rtol=1e-7)
 
 
 def test_bad_input(make_multi_task):

@@ -1,4 +1,4 @@
-"""A figure of your own: `stepwell reproduce --figure own_figure.py` runs it, checks its claims and reports both."""
+"""A figure of your own: `stepwell reproduce own_figure.py` runs it, checks its claims and reports both."""
 
 from dataclasses import dataclass
 
@@ -6,12 +6,12 @@ import matplotlib.figure
 
 from stepwell.analysis.style import GRAY, PALETTE, new_figure, styled
 from stepwell.experiments import Experiment
-from stepwell.figures import Claim, Data, Figure
+from stepwell.figures import Claim, Data, Figure, Origin
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Each can be changed: `stepwell reproduce --figure own_figure.py --set context=60`."""
+    """Each can be changed: `stepwell reproduce own_figure.py --set context=60`."""
 
     eigenvalues: tuple[float, ...] = (0.6, 0.3)
     context: int = 20
@@ -21,6 +21,7 @@ class Settings:
 
     @property
     def experiment(self) -> Experiment:
+        """Each seed has its own task, the same one rotated: `experiment.replace(seed=3).build().task`."""
         task = {"eigenvalues": self.eigenvalues, "context": self.context}
         return Experiment(task=task, model={"heads": self.heads, "scale": self.scale})
 
@@ -28,9 +29,8 @@ class Settings:
 def simulate(settings: Settings) -> Data:
     """Compute everything, theory included; each data set becomes a netCDF file."""
     run = settings.experiment.run(seeds=settings.seeds, progress=False)
-    drops = (
-        run.stepwell.compare().table
-    )  # a row for each drop of each seed, predicted from the initial weights and measured
+    # A row for each drop of each seed, predicted from the initial weights and measured.
+    drops = run.stepwell.compare().table
     return {"runs": run[["loss"]], "drops": drops[["run", "drop", "predicted", "measured", "level"]].to_xarray()}
 
 
@@ -38,7 +38,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     """Each claim can fail: a prediction, an independent measurement, and a tolerance with its reason."""
     drops = data["drops"].to_dataframe().dropna()
     return [
-        Claim.over(
+        Origin("theory", "Experiment.predict").close(
             "drop-times",
             "The initial weights predict when the loss drops: measured time over predicted time",
             predicted=1.0,
@@ -46,9 +46,8 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             tolerance=settings.scale,
             required=0.8,
             counted="drops",
+            labels=[f"seed {seed}, drop {drop}" for seed, drop in zip(drops["run"], drops["drop"], strict=True)],
             basis="next order in the initialization scale; its factor has heavy tails, hence four drops of five",
-            kind="theory",
-            source="Experiment.predict",
         )
     ]
 

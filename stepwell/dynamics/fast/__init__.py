@@ -15,4 +15,5 @@ from ._registry import multi_step_form as multi_step_form
 from ._registry import stiff_form as stiff_form
 from ._resolvent_merged import ResolventMerged as ResolventMerged
 from ._resolvent_population import ResolventPopulation as ResolventPopulation
+from ._shared import AbstractForm as AbstractForm
 from ._stepping_population import SteppingPopulation as SteppingPopulation

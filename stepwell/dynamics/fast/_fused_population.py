@@ -10,14 +10,14 @@ from stepwell._util.types import Loss
 from stepwell.models import AbstractModel, SeparateAttention, is_separate
 from stepwell.objectives import AbstractObjective, Population
 
-from ._of_population import applies
 from ._registry import AbstractMultiStep, multi_step_form
+from ._shared import OfPopulation, applies
 
 _DIMENSION = 16
 """The largest dimension for this pass: beyond, a run alone is faster with products of matrices."""
 
 
-class FusedPopulation(AbstractMultiStep):
+class FusedPopulation(OfPopulation, AbstractMultiStep):
     r"""What `Population` computes, for separate attention in a few dimensions; it descends by itself.
 
     For one output, $L = c - 2 \langle A, M\Lambda \rangle + \langle A, C A \Lambda \rangle$ with $A = \sum_a v_a k_a
@@ -30,21 +30,15 @@ class FusedPopulation(AbstractMultiStep):
     as a vector of the processor holds, and divides the runs among the cores.
     """
 
-    population: Population
-    moments: tuple[Float[Array, "*run dim dim"], Float[Array, "*run dim dim"], Float[Array, "*run dim dim"]]
-    r"""$\Lambda$, $M\Lambda$ and $C$."""
     target: str = eqx.field(static=True)
 
     @classmethod
     def of(cls, population: Population, model: AbstractModel) -> "FusedPopulation | None":
-        """This form of `population` for models like `model`; None where the pass does not apply or cannot be built."""
+        """Return this form of `population` for models like `model`; None where it does not apply or is not built."""
         if not applies(population, model, _DIMENSION):
             return None
         kernel = native.kernel("population_descent", "double")
         return None if kernel is None else cls(population, population.matrices(), kernel.target)
-
-    def __call__(self, model: AbstractModel) -> Loss:
-        return self.population(model)
 
     def multi_step(
         self, model: AbstractModel, rate: Float[Array, ""], steps: Int[Array, ""]
@@ -56,12 +50,6 @@ class FusedPopulation(AbstractMultiStep):
         moments = *self.moments, self.population.label_power
         loss, *moved = call(*weights, *moments, rate, steps.astype(np.int64))
         return loss, model.with_weights(dict(zip(("value", "key", "query"), moved, strict=True)))
-
-    def check(self, model: AbstractModel) -> None:
-        self.population.check(model)
-
-    def floor(self, model: AbstractModel) -> float | None:
-        return self.population.floor(model)
 
 
 @multi_step_form.register

@@ -16,11 +16,11 @@ from stepwell.models import AbstractModel
 from stepwell.objectives import CONTROL_SUMS, AbstractObjective, ReducedSampled, controlled_mean, eigenvalues
 from stepwell.tasks import MultiTaskRegression
 
-from ._blocks import blocked
 from ._registry import gradient_form
+from ._shared import AbstractForm, blocked
 
 
-class FusedReduced(AbstractObjective):
+class FusedReduced(AbstractForm):
     r"""What `ReducedSampled` computes; with a first gradient only.
 
     The loss is made of sums over sequences (see `controlled_mean`) of
@@ -51,7 +51,7 @@ class FusedReduced(AbstractObjective):
 
     @classmethod
     def of(cls, objective: ReducedSampled) -> "FusedReduced | None":
-        """This form of `objective`; None where the pass cannot be built."""
+        """Return this form of `objective`; None where the pass cannot be built."""
         if type(objective) is not ReducedSampled:
             return None
         dtype = objective.normals.dtype
@@ -65,15 +65,7 @@ class FusedReduced(AbstractObjective):
         data = [blocked(array, part.astype(dtype), kernel) for part in parts]
         signal = jnp.asarray(array.sum(array.asarray(objective.task.strengths) @ norms**2) / sequences)
         return cls(
-            objective.task,
-            normals=data[0],
-            norms=data[1],
-            present=data[2],
-            largest=data[3],
-            signal=signal,
-            sequences=sequences,
-            control=objective.control,
-            target=kernel.target,
+            objective.task, *data, signal=signal, sequences=sequences, control=objective.control, target=kernel.target
         )
 
     def __call__(self, model: AbstractModel) -> Loss:
@@ -84,12 +76,6 @@ class FusedReduced(AbstractObjective):
         sums: Array = _sums(eigenvalues(model, task), data, self.target)  # pyright: ignore[reportAssignmentType]
         mean = controlled_mean(sums, self.sequences) if self.control else sums[:, 0] / self.sequences
         return self.signal + jnp.sum(mean)
-
-    def check(self, model: AbstractModel) -> None:
-        """Nothing to check: it is made from an objective that was checked."""
-
-    def floor(self, model: AbstractModel) -> float | None:
-        return None
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))

@@ -16,11 +16,11 @@ from stepwell.models import AbstractModel, is_attention
 from stepwell.objectives import AbstractObjective, Sampled
 from stepwell.tasks import Batch, attention_scale
 
-from ._blocks import blocked
 from ._registry import gradient_form
+from ._shared import AbstractForm, blocked
 
 
-class FusedSampled(AbstractObjective):
+class FusedSampled(AbstractForm):
     r"""What `Sampled` computes, for softmax attention over contexts of one length; with a first gradient only, and
     that in the weights.
 
@@ -43,7 +43,7 @@ class FusedSampled(AbstractObjective):
 
     @classmethod
     def of(cls, objective: Sampled, model: AbstractModel) -> "FusedSampled | None":
-        """This form of `objective` for models like `model`; None where the pass does not apply or cannot be built."""
+        """Return this form of `objective` for models like `model`; None where it does not apply or is not built."""
         batch, dtype = objective.batch, np.dtype(objective.precision)
         if type(objective) is not Sampled or not isinstance(batch, Batch):
             return None
@@ -66,39 +66,25 @@ class FusedSampled(AbstractObjective):
         outputs = batch.outputs if objective.reduce == "mean" else 1
         factors = array.full((batch.size,), 1 / (batch.size * outputs))
         parts = attended, tokens[:, -1, : batch.dim], labels[:, -1], factors
-        data = [blocked(array, part.astype(dtype), kernel) for part in parts]
-        return cls(data[0], data[1], data[2], data[3], kernel.target)
+        return cls(*(blocked(array, part.astype(dtype), kernel) for part in parts), target=kernel.target)
 
     def __call__(self, model: AbstractModel) -> Loss:
         assert is_attention(model)
         scale = attention_scale(model.normalization, self.tokens.shape[-3] - int(model.attends_query))
-        return _loss(
-            (model.bilinear(), model.readout() * scale),
-            (self.tokens, self.queries, self.targets, self.factors),
-            self.target,
-        )
-
-    def check(self, model: AbstractModel) -> None:
-        """Nothing to check: it is made for a model that was checked."""
-
-    def floor(self, model: AbstractModel) -> float | None:
-        return None
+        data = self.tokens, self.queries, self.targets, self.factors
+        return _loss((model.bilinear(), model.readout() * scale), data, self.target)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _loss(weights: tuple[Array, Array], data: tuple[Array, ...], target: str) -> Loss:
-    return _pass(weights, data, target)[0]
-
-
-def _pass(weights: tuple[Array, Array], data: tuple[Array, ...], target: str) -> Any:
-    dtype = data[0].dtype
-    results = [jax.ShapeDtypeStruct((), np.float64), *(jax.ShapeDtypeStruct(w.shape, np.float64) for w in weights)]
-    call = jax.ffi.ffi_call(target, results, vmap_method="expand_dims")
-    return call(*(weight.astype(dtype) for weight in weights), *data)
+    return _forward(weights, data, target)[0]
 
 
 def _forward(weights: tuple[Array, Array], data: tuple[Array, ...], target: str) -> Any:
-    loss, *gradients = _pass(weights, data, target)
+    dtype = data[0].dtype
+    results = [jax.ShapeDtypeStruct((), np.float64), *(jax.ShapeDtypeStruct(w.shape, np.float64) for w in weights)]
+    call = jax.ffi.ffi_call(target, results, vmap_method="expand_dims")
+    loss, *gradients = call(*(weight.astype(dtype) for weight in weights), *data)
     return loss, tuple(gradients)
 
 

@@ -39,12 +39,10 @@ def gradient_form(objective: AbstractObjective, model: AbstractModel) -> Abstrac
 
     >>> import jax
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 8)
-    >>> options = {"activation": "softmax", "key": jax.random.key(0)}
-    >>> model = sw.models.SeparateAttention.random(dim=2, heads=2, scale=0.1, **options)
-    >>> loss = sw.objectives.Sampled(task.sample(16, key=jax.random.key(1)))
-    >>> fast = sw.dynamics.fast.gradient_form(loss, model)
-    >>> abs(float(fast(model)) - float(loss(model))) < 1e-12
+    >>> task = sw.InContextRegression(sw.covariance([1.0, 0.5]), 8)
+    >>> model = sw.SeparateAttention.random(dim=2, heads=2, scale=0.1, activation="softmax", key=jax.random.key(0))
+    >>> loss = sw.Sampled(task.sample(16, key=jax.random.key(1)))
+    >>> abs(float(sw.dynamics.fast.gradient_form(loss, model)(model)) - float(loss(model))) < 1e-12
     True
     """
     return objective
@@ -66,11 +64,9 @@ def multi_step_form(objective: AbstractObjective, model: AbstractModel) -> Abstr
 
     >>> import jax.numpy as jnp
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
-    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=1.0)
-    >>> loss = sw.objectives.Population(task)
-    >>> fast = sw.dynamics.fast.multi_step_form(loss, model)
-    >>> abs(float(fast(model)) - float(loss(model))) < 1e-12
+    >>> loss = sw.Population(sw.InContextRegression(sw.covariance([1.0, 0.5]), 31))
+    >>> model = sw.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=1.0)
+    >>> abs(float(sw.dynamics.fast.multi_step_form(loss, model)(model)) - float(loss(model))) < 1e-12
     True
     """
     return gradient_form(objective, model)
@@ -78,9 +74,8 @@ def multi_step_form(objective: AbstractObjective, model: AbstractModel) -> Abstr
 
 @functools.singledispatch
 def stiff_form(objective: AbstractObjective, model: AbstractModel) -> AbstractObjective:
-    """Return the same loss as the objective whose stiff steps are fastest.
-
-    That is an `AbstractRosenbrock` or an `AbstractResolvent` where there is one.
+    """Return the same loss as the objective whose stiff steps are fastest: an `AbstractRosenbrock` or an
+    `AbstractResolvent` where there is one.
 
     **Arguments:**
 
@@ -93,11 +88,9 @@ def stiff_form(objective: AbstractObjective, model: AbstractModel) -> AbstractOb
 
     >>> import jax.numpy as jnp
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
-    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=1.0)
-    >>> loss = sw.objectives.Population(task)
-    >>> fast = sw.dynamics.fast.stiff_form(loss, model)
-    >>> abs(float(fast(model)) - float(loss(model))) < 1e-12
+    >>> loss = sw.Population(sw.InContextRegression(sw.covariance([1.0, 0.5]), 31))
+    >>> model = sw.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=1.0)
+    >>> abs(float(sw.dynamics.fast.stiff_form(loss, model)(model)) - float(loss(model))) < 1e-12
     True
     """
     return objective
@@ -110,14 +103,11 @@ class AbstractMultiStep(AbstractObjective):
     def multi_step(
         self, model: AbstractModel, rate: Float[Array, ""], steps: Int[Array, ""]
     ) -> tuple[Loss, AbstractModel]:
-        """The loss of the model, and the model after so many steps."""
+        """Return the loss of the model, and the model after so many steps."""
 
 
 class Tableau(NamedTuple):
-    r"""A Rosenbrock method: for $\dot w = F(w)$ with Jacobian $J$ at the start of a step of length h, stages solve
-
-    $\left(\tfrac{1}{\gamma h} - J\right) k_i = F\left(w + \sum_{j<i} a_{ij} k_j\right)
-    + \tfrac1h \sum_{j<i} c_{ij} k_j$
+    r"""A Rosenbrock method, whose equation `dynamics._rosenbrock` has, with the coefficients $\gamma, a_{ij}, c_{ij}$.
 
     The last stage is the estimate of the error, and added to its own place it gives the weights after the step.
     """
@@ -136,8 +126,7 @@ class AbstractRosenbrock(AbstractQuadraticObjective):
     def rosenbrock_step(
         self, weights: Float[Array, "head weights"], length: Float[Array, ""], tableau: Tableau
     ) -> tuple[Loss, Float[Array, "results head weights"]]:
-        """The loss of the weights that it reads; and the weights after the step, the estimated error, the dense-output
-        coefficients."""
+        """Return the loss, and the weights after a step, the estimated error and the dense-output coefficients."""
 
 
 class AbstractResolvent(AbstractQuadraticObjective):
@@ -147,4 +136,4 @@ class AbstractResolvent(AbstractQuadraticObjective):
     def resolvent(
         self, weights: Float[Array, "head weights"], shift: Float[Array, ""]
     ) -> Callable[[Float[Array, "head weights"]], Float[Array, "head weights"]]:
-        r"""$r \mapsto (\sigma - J)^{-1} r$ for a shift σ; J is the Jacobian of the flow at these weights."""
+        r"""Return the function $r \mapsto (\sigma - J)^{-1} r$, with J the Jacobian of the flow at these weights."""

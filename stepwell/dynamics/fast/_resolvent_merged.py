@@ -11,8 +11,8 @@ from jaxtyping import Array, Float
 from stepwell.models import AbstractModel, MergedAttention
 from stepwell.objectives import Population
 
-from ._of_population import OfPopulation
 from ._registry import AbstractResolvent
+from ._shared import OfPopulation
 
 
 class ResolventMerged(OfPopulation, AbstractResolvent):
@@ -37,9 +37,7 @@ class ResolventMerged(OfPopulation, AbstractResolvent):
 
     @classmethod
     def of(cls, population: Population, model: AbstractModel) -> "ResolventMerged | None":
-        """This form of `population` for models like `model`; None where its systems are not those of the flow, or not
-        smaller.
-        """
+        """Return this form of `population` for models like `model`; None where its systems are not these, or larger."""
         if type(population) is not Population or type(model) is not MergedAttention or population.outputs != 1:
             return None
         double = all(weight.dtype == np.float64 for weight in (model.value, model.key_query))

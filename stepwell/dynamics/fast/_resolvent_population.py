@@ -11,8 +11,8 @@ from jaxtyping import Array, Float
 from stepwell.models import AbstractModel, is_separate
 from stepwell.objectives import Population
 
-from ._of_population import OfPopulation, applies
 from ._registry import AbstractResolvent
+from ._shared import OfPopulation, applies
 
 _DIMENSION = 64
 """The largest dimension for this form: the system has D⁴ entries, 128 MiB here."""
@@ -44,9 +44,7 @@ class ResolventPopulation(OfPopulation, AbstractResolvent):
 
     @classmethod
     def of(cls, population: Population, model: AbstractModel) -> "ResolventPopulation | None":
-        """This form of `population` for models like `model`; None where its systems are not those of the flow, or not
-        smaller.
-        """
+        """Return this form of `population` for models like `model`; None where its systems are not these, or larger."""
         if not applies(population, model, _DIMENSION):
             return None
         assert is_separate(model)
@@ -89,13 +87,11 @@ class _Heads(NamedTuple):
 
     @classmethod
     def of(cls, weights: Float[Array, "head weights"], dim: int) -> "_Heads":
-        heads = len(weights)
-        pairs = weights[:, 1:].reshape(heads, 2, -1, dim)
+        pairs = weights[:, 1:].reshape(len(weights), 2, -1, dim)
         return cls(weights[:, 0], pairs[:, 0], pairs[:, 1])
 
     def flat(self) -> Float[Array, "head weights"]:
-        heads = len(self.value)
-        return jnp.concatenate([part.reshape(heads, -1) for part in self], axis=1)
+        return jnp.concatenate([part.reshape(len(self.value), -1) for part in self], axis=1)
 
     def rotated(self, keys: Float[Array, "dim dim"], queries: Float[Array, "dim dim"]) -> "_Heads":
         return _Heads(self.value, self.key @ keys, self.query @ queries)
@@ -153,15 +149,8 @@ class _Blocks(NamedTuple):
         heads, dim = self.heads, self.same.shape[-1]
         square = heads.value[:, None] ** 2
         same, other, unit = square * self.same[:, 0], square * self.other[:, 0], jnp.eye(dim)
-
-        def gram(left: Array, right: Array) -> Float[Array, "head dim dim"]:
-            return jnp.einsum("hri,hrj->hij", left, right)
-
-        keys, queries, crossed = (
-            gram(heads.key, heads.key),
-            gram(heads.query, heads.query),
-            gram(heads.key, heads.query),
-        )
+        pairs = (heads.key, heads.key), (heads.query, heads.query), (heads.key, heads.query)
+        keys, queries, crossed = (jnp.einsum("hri,hrj->hij", left, right) for left, right in pairs)
         by_rows = jnp.einsum("hi,hjl->ijl", same, queries)[:, :, None, :] * unit[:, None, :, None]
         by_columns = jnp.einsum("hj,hik->ijk", same, keys)[:, :, :, None] * unit[None, :, None, :]
         across = jnp.einsum("hi,hkj->ijk", other, crossed)[:, :, :, None] * unit[:, None, None, :]

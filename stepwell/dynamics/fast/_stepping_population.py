@@ -14,10 +14,10 @@ from stepwell._util.types import Loss
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective, Population
 
-from ._of_population import OfPopulation, applies
 from ._registry import AbstractRosenbrock, Tableau, stiff_form
 from ._resolvent_merged import ResolventMerged
 from ._resolvent_population import ResolventPopulation
+from ._shared import OfPopulation, applies
 
 _DIMENSION = 8
 """At the most. The system has D² equations; LAPACK factorizes it as fast at D = 8 for a run alone, six times as fast at
@@ -39,7 +39,7 @@ class SteppingPopulation(OfPopulation, AbstractRosenbrock):
 
     @classmethod
     def of(cls, population: Population, model: AbstractModel) -> "SteppingPopulation | None":
-        """This form of `population` for models like `model`; None where the pass does not apply or cannot be built."""
+        """Return this form of `population` for models like `model`; None where it does not apply or is not built."""
         if not applies(population, model, _DIMENSION):
             return None
         together = native.kernel("population_step", "double")

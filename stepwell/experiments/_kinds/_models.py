@@ -6,12 +6,14 @@ from typing import Annotated, Any, Literal
 from stepwell._util.errors import InvalidInput
 
 from .._field import Field
-from .._kind import Values, register
+from .._kind import Values, find_kind, register
 
-Heads = Annotated[
-    int | None,
-    Field("attention heads; by default one for each eigenvalue", symbol="H", least=1, most=10**6, slider=(1, 8)),
-]
+
+def _heads(words: str) -> Field:
+    return Field(words, symbol="H", least=1, most=10**6, slider=(1, 8))
+
+
+Heads = Annotated[int | None, _heads("attention heads; by default one for each eigenvalue")]
 Activation = Annotated[
     Literal["linear", "softmax"], Field("what turns scores into attention weights: linear or softmax")
 ]
@@ -22,6 +24,7 @@ Normalization = Annotated[
         "and none for softmax"
     ),
 ]
+Balanced = Annotated[bool, Field("whether weights are rescaled so that what the flow conserves is zero")]
 Scale = Annotated[
     float,
     Field(
@@ -54,8 +57,14 @@ def _fill_heads(made: Values, sections: Mapping[str, Any]) -> Values:
 def _fill_attention(values: Values, sections: Mapping[str, Any]) -> Values:
     made = _fill_heads(dict(values), sections)
     if made["normalization"] is None:
-        made["normalization"] = "1/N" if made["activation"] == "linear" else "none"
+        made["normalization"] = "1/N" if made.get("activation", "linear") == "linear" else "none"
     return made
+
+
+def _linear_objective(values: Values, sections: Mapping[str, Any]) -> str:
+    if values.get("activation", "linear") != "linear":
+        return "sampled"
+    return "population" if find_kind("task", sections["task"].kind).notes.get("closed_form") else "moments"
 
 
 def _fill_separate(values: Values, sections: Mapping[str, Any]) -> Values:
@@ -66,20 +75,16 @@ def _fill_separate(values: Values, sections: Mapping[str, Any]) -> Values:
     return made
 
 
-def _attention_objective(values: Values, sections: Mapping[str, Any]) -> str:
-    if values["activation"] != "linear":
-        return "sampled"
-    return "population" if sections["task"].kind == "regression" else "moments"
+def _drawn(owner: Any, task: Any, key: Any, heads: int | None, **options: Any) -> Any:
+    """Random initial weights of a class of models."""
+    return owner.random(dim=task.dim, outputs=task.outputs, heads=int(heads or 1), key=key, **options)
 
 
-def _separate_weights(values: Mapping[str, Any], dim: int, outputs: int) -> int:
-    width = dim + outputs
-    return values["heads"] * (outputs * width + 2 * values["rank"] * width)
-
-
-def _separate_divisors(values: Mapping[str, Any], dim: int, outputs: int) -> tuple[float, ...]:
+def _separate_divisors(values: Mapping[str, Any], dim: int, outputs: int) -> tuple[float, ...] | None:
     """As the scheme says, of value, key and query."""
     heads, rank, width = values["heads"], values["rank"], dim + outputs
+    if values["balanced"]:
+        return None
     if values["scheme"] == "plain":
         return 1.0, 1.0, 1.0
     if values["scheme"] == "per-head":
@@ -88,19 +93,18 @@ def _separate_divisors(values: Mapping[str, Any], dim: int, outputs: int) -> tup
     return (heads * width * width) ** 0.5, thin, thin
 
 
-def _plain_divisors(values: Mapping[str, Any], dim: int, outputs: int) -> tuple[float, ...]:
+def _plain_divisors(values: Mapping[str, Any], dim: int, outputs: int) -> tuple[float, ...] | None:
     """Of two arrays, whose standard deviation is the scale."""
-    return 1.0, 1.0
+    return None if values.get("balanced") else (1.0, 1.0)
 
 
 @register(
     "model",
     "separate",
     fill=_fill_separate,
-    follows=_attention_objective,
-    factors=3,
+    follows=_linear_objective,
     theory="separate",
-    weights=_separate_weights,
+    weights=lambda values, dim, outputs: values["heads"] * (dim + outputs) * (outputs + 2 * values["rank"]),
     divisors=_separate_divisors,
 )
 def separate(
@@ -119,40 +123,26 @@ def separate(
         ),
     ] = "plain",
     scale: Scale = 0.01,
-    balanced: Annotated[bool, Field("whether weights are rescaled so that what the flow conserves is zero")] = False,
+    balanced: Balanced = False,
 ) -> Any:
     """Attention with separate key and query matrices of rank R in each head."""
     import warnings
 
     from stepwell.models import SeparateAttention
 
+    options: Any = {"scale": scale, "init": scheme, "activation": activation, "normalization": normalization}
     with warnings.catch_warnings(action="ignore"):  # of a rank above the dimension, of which `remarks` tells
-        made = SeparateAttention.random(
-            dim=task.dim,
-            heads=int(heads or 1),
-            rank=rank,
-            scale=scale,
-            outputs=task.outputs,
-            init=scheme,
-            activation=activation,
-            normalization=normalization,
-            key=key,
-        )
+        made = _drawn(SeparateAttention, task, key, heads, rank=rank, **options)
     return made.balanced() if balanced else made
-
-
-def _merged_weights(values: Mapping[str, Any], dim: int, outputs: int) -> int:
-    return values["heads"] * (outputs + dim) * (dim + outputs)
 
 
 @register(
     "model",
     "merged",
     fill=_fill_attention,
-    follows=_attention_objective,
-    factors=2,
+    follows=_linear_objective,
     theory="merged",
-    weights=_merged_weights,
+    weights=lambda values, dim, outputs: values["heads"] * (dim + outputs) ** 2,
     divisors=_plain_divisors,
 )
 def merged(
@@ -163,52 +153,31 @@ def merged(
     activation: Activation = "linear",
     normalization: Normalization = None,
     scale: Scale = 0.01,
-    balanced: Annotated[bool, Field("whether weights are rescaled so that what the flow conserves is zero")] = False,
+    balanced: Balanced = False,
 ) -> Any:
     """Attention with one matrix for key and query together in each head."""
     from stepwell.models import MergedAttention
 
-    made = MergedAttention.random(
-        dim=task.dim,
-        heads=int(heads or 1),
-        scale=scale,
-        outputs=task.outputs,
-        activation=activation,
-        normalization=normalization,
-        key=key,
-    )
+    options: Any = {"scale": scale, "activation": activation, "normalization": normalization}
+    made = _drawn(MergedAttention, task, key, heads, **options)
     return made.balanced() if balanced else made
-
-
-def _fill_mlp(values: Values, sections: Mapping[str, Any]) -> Values:
-    made = _fill_heads(dict(values), sections)
-    return made | {"normalization": made["normalization"] or "1/N"}
-
-
-def _mlp_objective(values: Values, sections: Mapping[str, Any]) -> str:
-    return "population" if sections["task"].kind == "regression" else "moments"
-
-
-def _mlp_weights(values: Mapping[str, Any], dim: int, outputs: int) -> int:
-    return values["heads"] * (dim * dim * outputs + outputs)
 
 
 @register(
     "model",
     "mlp",
-    fill=_fill_mlp,
-    follows=_mlp_objective,
-    factors=2,
+    fill=_fill_attention,
+    follows=_linear_objective,
     theory="merged",
     reads="cubic",
-    weights=_mlp_weights,
+    weights=lambda values, dim, outputs: values["heads"] * outputs * (dim**2 + 1),
     divisors=_plain_divisors,
 )
 def mlp(task: Any, key: Any, *, heads: Heads = None, normalization: Normalization = None, scale: Scale = 0.01) -> Any:
     """The two-layer network on cubic features that merged attention is equal to; heads are its hidden units."""
     from stepwell.models import CubicMLP
 
-    return CubicMLP.random(dim=task.dim, heads=int(heads or 1), scale=scale, outputs=task.outputs, key=key)
+    return _drawn(CubicMLP, task, key, heads, scale=scale)
 
 
 def _fill_spectral(values: Values, sections: Mapping[str, Any]) -> Values:
@@ -222,10 +191,6 @@ def _fill_spectral(values: Values, sections: Mapping[str, Any]) -> Values:
     return made
 
 
-def _spectral_weights(values: Mapping[str, Any], dim: int, outputs: int) -> int:
-    return 4 * values["heads"] * outputs
-
-
 @register(
     "model",
     "spectral",
@@ -233,16 +198,13 @@ def _spectral_weights(values: Mapping[str, Any], dim: int, outputs: int) -> int:
     follows="spectral",
     activation="softmax",
     reads="spectra",
-    weights=_spectral_weights,
+    weights=lambda values, dim, outputs: 4 * values["heads"] * outputs,
 )
 def spectral(
     task: Any,
     key: Any,
     *,
-    heads: Annotated[
-        int | None,
-        Field("softmax heads; by default one for each regression", symbol="H", least=1, most=10**6, slider=(1, 8)),
-    ] = None,
+    heads: Annotated[int | None, _heads("softmax heads; by default one for each regression")] = None,
     scale: Annotated[
         float,
         Field(
@@ -271,22 +233,22 @@ def spectral(
     return SpectralAttention.balanced(omega, softmax.warm_up(task).ratio * omega, task.dims)
 
 
-def _multihead_weights(values: Mapping[str, Any], dim: int, outputs: int) -> int:
-    return values["heads"] * 4 * (dim + outputs) ** 2
-
-
-@register("model", "multihead", fill=_fill_heads, follows="sampled", activation="softmax", weights=_multihead_weights)
+@register(
+    "model",
+    "multihead",
+    fill=_fill_heads,
+    follows="sampled",
+    activation="softmax",
+    weights=lambda values, dim, outputs: 4 * values["heads"] * (dim + outputs) ** 2,
+)
 def multihead(
     task: Any,
     key: Any,
     *,
-    heads: Annotated[
-        int | None,
-        Field("softmax heads; by default one for each input dimension", symbol="H", least=1, most=10**6, slider=(1, 8)),
-    ] = None,
+    heads: Annotated[int | None, _heads("softmax heads; by default one for each input dimension")] = None,
     scale: Scale = 0.01,
 ) -> Any:
     """Multi-head softmax attention with whole query, key, value and output matrices."""
     from stepwell.models import MultiHeadAttention
 
-    return MultiHeadAttention.random(dim=task.dim, outputs=task.outputs, heads=int(heads or 1), scale=scale, key=key)
+    return _drawn(MultiHeadAttention, task, key, heads, scale=scale)

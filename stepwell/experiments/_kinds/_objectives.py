@@ -21,14 +21,15 @@ def _fill_linear(name: str, instead: str) -> Any:
             raise InvalidInput(f"the objective {name} is for linear attention; with softmax attention take sampled")
         if task.kind == "multitask":
             raise InvalidInput(f"the objective {name} is for one regression; with multitask take spectral or sampled")
-        if name == "population" and task.kind == "mixture":
-            raise InvalidInput(f"the objective population has no closed form for the task mixture; take {instead}")
+        kind = find_kind("task", task.kind)
+        if name == "population" and kind.is_own and not kind.notes.get("closed_form"):
+            raise InvalidInput(f"the objective population has no closed form for the task {task.kind}; take {instead}")
         return values
 
     return fill
 
 
-@register("objective", "population", fill=_fill_linear("population", "moments"), follows="flow")
+@register("objective", "population", fill=_fill_linear("population", "moments"), follows="flow", rotates=True)
 def population(task: Any, normalization: str) -> Any:
     """The loss over infinitely many sequences, in closed form."""
     from stepwell.objectives import Population
@@ -53,22 +54,11 @@ def _fill_moments(values: Values, sections: Mapping[str, Any]) -> Values:
 @register("objective", "moments", fill=_fill_moments, follows="descent", holds="moments")
 def moments(task: Any, model: Any, normalization: str, key: Any, *, sequences: Sequences = 5000) -> Any:
     """The loss over random sequences, exactly, from their moments; for linear attention."""
+    from stepwell.models import form_of
     from stepwell.objectives import Moments
 
-    return Moments.of_task(
-        task,
-        sequences,
-        features="cubic" if _reads_features(model) else "full",
-        normalization=normalization,  # pyright: ignore[reportArgumentType]
-        progress=False,
-        key=key,
-    )
-
-
-def _reads_features(model: Any) -> bool:
-    from stepwell.models import form_of
-
-    return form_of(model) == "cubic"
+    options: Any = {"features": "cubic" if form_of(model) == "cubic" else "full", "normalization": normalization}
+    return Moments.of_task(task, sequences, **options, progress=False, key=key)
 
 
 def _fill_sampled(values: Values, sections: Mapping[str, Any]) -> Values:
@@ -81,10 +71,11 @@ def _fill_sampled(values: Values, sections: Mapping[str, Any]) -> Values:
 @register("objective", "sampled", fill=_fill_sampled, follows="descent")
 def sampled(task: Any, model: Any, normalization: str, key: Any, *, sequences: Sequences = 5000) -> Any:
     """The loss over random sequences, through every token of each; for any model."""
+    from stepwell.models import form_of
     from stepwell.objectives import Sampled
 
     batch = task.sample(sequences, key=key)
-    return Sampled(batch.cubic_features(normalization) if _reads_features(model) else batch)
+    return Sampled(batch.cubic_features(normalization) if form_of(model) == "cubic" else batch)
 
 
 def _fill_online(values: Values, sections: Mapping[str, Any]) -> Values:
@@ -154,9 +145,7 @@ def _fill_exact(values: Values, sections: Mapping[str, Any]) -> Values:
 
 @register("objective", "exact", fill=_fill_exact, follows="descent")
 def exact(
-    task: Any,
-    *,
-    reach: Annotated[float, Field("largest sharpness a² that is tabled", least=10.0, most=240.0)] = 60.0,
+    task: Any, *, reach: Annotated[float, Field("largest sharpness a² that is tabled", least=10.0, most=240.0)] = 60.0
 ) -> Any:
     """The loss of spectral attention at finite d and L, where one head serves all regressions."""
     from stepwell.objectives import Exact

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from stepwell._util.errors import InvalidInput
 
 from .._field import Field
-from .._kind import Values, find_kind, register
+from .._kind import Values, register
 
 LARGEST = 1e50
 """The largest eigenvalue or variance allowed, and one over the least: their fifth powers are still numbers."""
@@ -25,8 +25,7 @@ Dim = Annotated[
     Field("dimension of an input", symbol="D", least=1, most=_MOST_DIM, slider=(1, 8), when={"spectrum": _BY_NAME}),
 ]
 Exponent = Annotated[
-    float,
-    Field("exponent of the power law", least=0.0, most=8.0, slider=(0.0, 4.0), when={"spectrum": ("power",)}),
+    float, Field("exponent of the power law", least=0.0, most=8.0, slider=(0.0, 4.0), when={"spectrum": ("power",)})
 ]
 Ratio = Annotated[
     float,
@@ -77,8 +76,7 @@ Context = Annotated[
     ),
 ]
 Noise = Annotated[
-    float,
-    Field("variance of the label noise", symbol="σ²", least=0.0, most=LARGEST, slider=(0.0, 2.0), free=True),
+    float, Field("variance of the label noise", symbol="σ²", least=0.0, most=LARGEST, slider=(0.0, 2.0), free=True)
 ]
 Outputs = Annotated[int, Field("labels of a token, with independent task vectors", least=1, most=10**6)]
 Centered = Annotated[
@@ -88,63 +86,37 @@ Whitened = Annotated[
     bool, Field("whether task vectors of a finite sample are white exactly, as in the published script")
 ]
 
-_SPECTRUM_REPLACES = {
-    "eigenvalues": ("spectrum", "dim", "exponent", "ratio", "spikes"),
-    "spectrum": ("eigenvalues", "exponent", "ratio", "spikes"),
+_NAMING = ("spectrum", "dim", "exponent", "ratio", "spikes")
+_OF_A_SPECTRUM: dict[str, Any] = {
+    "fill": lambda values, sections: _fill_spectrum(values),
+    "canonical": lambda values, sections: _canonical_spectrum(values),
+    "follows": "separate",
+    "replaces": {"eigenvalues": _NAMING, "spectrum": ("eigenvalues", "exponent", "ratio", "spikes")},
 }
+"""What tasks with a spectrum are registered with."""
 
 
 def eigenvalues_by_name(
-    spectrum: str, dim: int, *, exponent: float = 1.0, ratio: float = 4.0, spikes: int = 1
+    spectrum: str, dim: int, exponent: float = 1.0, ratio: float = 4.0, spikes: int = 1
 ) -> tuple[float, ...]:
-    r"""Return eigenvalues of sum 1 by name, falling.
+    r"""Eigenvalues of sum 1 by name, falling.
 
     white: $1/D$; power: $\lambda_d \propto d^{-a}$; spiked: the first k are r times the others; published:
-    $\lambda_d \propto D + 1 - d$.
-
-    **Arguments:**
-
-    - `spectrum`: "published", "white", "power" or "spiked".
-    - `dim`: D, how many there are.
-    - `exponent`: a, of the power law.
-    - `ratio`: r, of a spiked spectrum.
-    - `spikes`: k, of a spiked spectrum; below D.
-
-    **Returns:** the eigenvalues.
-
-    **Example:**
-
-    >>> from stepwell.experiments import eigenvalues_by_name
-    >>> eigenvalues_by_name("published", 4)
-    (0.4, 0.3, 0.2, 0.1)
+    $\lambda_d \propto D + 1 - d$. D is `dim`, a the `exponent`, r the `ratio`, k the `spikes`.
     """
-    given = {"spectrum": spectrum, "dim": dim, "exponent": exponent, "ratio": ratio, "spikes": spikes}
-    fields = find_kind("task", "regression").fields
-    for name, value in given.items():
-        if value is None or fields[name].convert(value) == "custom":
-            raise InvalidInput(f"{name} is {value}; it must be {fields[name].allowed()}, and a spectrum by its name")
-    return _eigenvalues(**given)
-
-
-def _eigenvalues(spectrum: str, dim: int, exponent: float, ratio: float, spikes: int) -> tuple[float, ...]:
-    """Those of `eigenvalues_by_name`, of checked values."""
-    if spectrum == "white":
-        values = [1.0] * dim
-    elif spectrum == "published":
-        values = [float(dim - d) for d in range(dim)]
-    elif spectrum == "power":
-        values = [(d + 1.0) ** -exponent for d in range(dim)]
-    elif spectrum == "spiked":
-        if spikes >= dim:
-            raise InvalidInput(f"spikes is {spikes}; in dimension {dim} it must be below {dim}")
-        values = [ratio] * spikes + [1.0] * (dim - spikes)
-    else:
-        raise AssertionError(f"there is no spectrum {spectrum}")
+    if spectrum == "spiked" and spikes >= dim:
+        raise InvalidInput(f"spikes is {spikes}; in dimension {dim} it must be below {dim}")
+    values = {
+        "white": [1.0] * dim,
+        "published": [float(dim - d) for d in range(dim)],
+        "power": [(d + 1.0) ** -exponent for d in range(dim)],
+        "spiked": [ratio] * spikes + [1.0] * (dim - spikes),
+    }[spectrum]
     total = sum(values)
     return tuple(value / total for value in values)
 
 
-def _fill_spectrum(values: Values, sections: Mapping[str, Any]) -> Values:
+def _fill_spectrum(values: Values) -> Values:
     """The spectrum, whichever way it was said, as eigenvalues."""
     made = dict(values)
     if made["spectrum"] is None:
@@ -155,9 +127,7 @@ def _fill_spectrum(values: Values, sections: Mapping[str, Any]) -> Values:
     elif made["eigenvalues"] is None:
         if made["dim"] is None:
             made["dim"] = 4 if made["spectrum"] != "spiked" else max(4, made["spikes"] + 1)
-        made["eigenvalues"] = _eigenvalues(
-            made["spectrum"], made["dim"], made["exponent"], made["ratio"], made["spikes"]
-        )
+        made["eigenvalues"] = eigenvalues_by_name(**{name: made[name] for name in _NAMING})
     omega = made.get("task_eigenvalues")
     if omega is not None:
         if len(omega) != len(made["eigenvalues"]):
@@ -178,11 +148,9 @@ def _fill_spectrum(values: Values, sections: Mapping[str, Any]) -> Values:
     return made
 
 
-def _canonical_spectrum(values: Values, sections: Mapping[str, Any]) -> Values:
+def _canonical_spectrum(values: Values) -> Values:
     """Eigenvalues stand for all ways to name them."""
-    made = {
-        name: value for name, value in values.items() if name not in ("spectrum", "dim", "exponent", "ratio", "spikes")
-    }
+    made = {name: value for name, value in values.items() if name not in _NAMING}
     omega = made.get("task_eigenvalues")
     if omega is not None and all(value == 1.0 for value in omega):
         made["task_eigenvalues"] = None
@@ -197,24 +165,10 @@ def _covariances(key: Any, eigenvalues: Any, task_eigenvalues: Any, directions: 
 
     dim = len(eigenvalues)
     vectors = np.eye(dim) if directions == "axes" else random_rotation(dim, key=key)
-    inputs = covariance(eigenvalues, vectors)
-    return inputs, None if task_eigenvalues is None else covariance(task_eigenvalues, vectors)
+    return covariance(eigenvalues, vectors), None if task_eigenvalues is None else covariance(task_eigenvalues, vectors)
 
 
-def _lengths(context: Any) -> Any:
-    from stepwell.tasks import ContextLengths
-
-    return ContextLengths(context)
-
-
-@register(
-    "task",
-    "regression",
-    fill=_fill_spectrum,
-    canonical=_canonical_spectrum,
-    follows="separate",
-    replaces=_SPECTRUM_REPLACES,
-)
+@register("task", "regression", **_OF_A_SPECTRUM, closed_form=True, rotates="directions")
 def regression(
     key: Any,
     *,
@@ -233,28 +187,14 @@ def regression(
     whitened: Whitened = False,
 ) -> Any:
     """In-context linear regression: a task vector that is new in every sequence."""
-    from stepwell.tasks import InContextRegression
+    from stepwell.tasks import ContextLengths, InContextRegression
 
     inputs, tasks = _covariances(key, eigenvalues, task_eigenvalues, str(directions))
-    return InContextRegression(
-        inputs,
-        _lengths(context),
-        task_covariance=tasks,
-        noise_variance=noise,
-        outputs=outputs,
-        centered=centered,
-        whitened=whitened,
-    )
+    options: Any = {"outputs": outputs, "centered": centered, "whitened": whitened}
+    return InContextRegression(inputs, ContextLengths(context), task_covariance=tasks, noise_variance=noise, **options)
 
 
-@register(
-    "task",
-    "mixture",
-    fill=_fill_spectrum,
-    canonical=_canonical_spectrum,
-    follows="separate",
-    replaces=_SPECTRUM_REPLACES,
-)
+@register("task", "mixture", **_OF_A_SPECTRUM)
 def mixture(
     keys: Any,
     *,
@@ -273,11 +213,11 @@ def mixture(
     centered: Centered = False,
 ) -> Any:
     """In-context and in-weight learning: in a fraction of the sequences the task vector is new, in the rest fixed."""
-    from stepwell.tasks import InContextInWeightMixture
+    from stepwell.tasks import ContextLengths, InContextInWeightMixture
 
     inputs, _ = _covariances(keys.task, eigenvalues, None, str(directions))
     return InContextInWeightMixture.random(
-        inputs, in_context, _lengths(context), outputs=outputs, centered=centered, key=keys.fixed_task
+        inputs, in_context, ContextLengths(context), outputs=outputs, centered=centered, key=keys.fixed_task
     )
 
 
@@ -310,12 +250,10 @@ def multitask(
         ),
     ] = (1.0,),
     context: Annotated[
-        int,
-        Field("context pairs before the query", symbol="L", least=1, most=10**9, slider=(5, 500), log=True),
+        int, Field("context pairs before the query", symbol="L", least=1, most=10**9, slider=(5, 500), log=True)
     ] = 100,
     noise: Annotated[
-        float,
-        Field("variance of the label noise", symbol="σ²", least=0.0, most=LARGEST, slider=(0.0, 5.0), free=True),
+        float, Field("variance of the label noise", symbol="σ²", least=0.0, most=LARGEST, slider=(0.0, 5.0), free=True)
     ] = 0.0,
 ) -> Any:
     """Several linear regressions at once, each on a block of the input and answered in an output of its own."""

@@ -10,9 +10,8 @@ from stepwell._util.optimizers import canonical_optimizer, canonical_schedule
 
 from .._field import Field
 from .._kind import Values, note_of, register
-from .._training import time_scale
+from .._training import TimeScale
 
-_PLAIN = ("sgd", "constant")
 _NO_LOWEST_LOSS = ("moments", "sampled", "spectral", "reduced", "exact")
 """Objectives whose lowest loss is not known before training."""
 _MOST_STEPS = 10**9
@@ -41,10 +40,10 @@ def _after_emergence(sections: Mapping[str, Any]) -> float:
     """A time well after the last predicted emergence of several regressions, to three digits."""
     import numpy as np
 
-    from stepwell.theory import Lengths, MultiRegression, softmax
+    from stepwell.theory import MultiRegression, softmax
 
     task, model = sections["task"], sections["model"]
-    described = MultiRegression(task["dims"], task["strengths"], task["noise"], Lengths.uniform([task["context"]]))
+    described = MultiRegression(task["dims"], task["strengths"], task["noise"], task["context"])
     scales = np.full(len(task["dims"]), model["scale"])
     late = softmax.emergence_bracket(described, scales, heads=model["heads"], loss_factor=1.0).late.max()
     drop = softmax.loss_drop_width(described, loss_factor=1.0).max()
@@ -78,13 +77,12 @@ def _fill_descent(values: Values, sections: Mapping[str, Any]) -> Values:
     made = dict(values)
     made["optimizer"] = canonical_optimizer(made["optimizer"])
     made["schedule"] = canonical_schedule(made["schedule"])
-    plain = (made["optimizer"], made["schedule"]) == _PLAIN
     if made["until"] is not None:
         if made["steps"] is not None:
             raise InvalidInput("steps and until are both given; give the number of steps, or the time at which to stop")
-        if not plain:
+        if (made["optimizer"], made["schedule"]) != ("sgd", "constant"):
             raise InvalidInput("until is a flow time, which other optimizers than sgd do not have; give steps")
-        each = time_scale(sections["task"], sections["model"]).of_steps(1.0, made["rate"])
+        each = TimeScale.of(sections["task"], sections["model"]).of_steps(1.0, made["rate"])
         steps = made["until"] / each
         if not steps <= _MOST_STEPS:
             raise InvalidInput(
@@ -97,23 +95,18 @@ def _fill_descent(values: Values, sections: Mapping[str, Any]) -> Values:
     return made
 
 
-def _canonical_descent(values: Values, sections: Mapping[str, Any]) -> Values:
-    return {name: value for name, value in values.items() if name != "until"}
-
-
 @register(
     "training",
     "descent",
     fill=_fill_descent,
-    canonical=_canonical_descent,
+    canonical=lambda values, sections: {name: value for name, value in values.items() if name != "until"},
     replaces={"steps": ("until",), "until": ("steps",)},
 )
 def descent(
     *,
     rate: Annotated[
         # With a stop time the number of steps depends on it, monotonically: the ends of a range show that.
-        float,
-        Field("learning rate", symbol="η", above=0.0, most=1e50, slider=(1e-5, 1.0), log=True, free=True),
+        float, Field("learning rate", symbol="η", above=0.0, most=1e50, slider=(1e-5, 1.0), log=True, free=True)
     ] = 0.01,
     steps: Annotated[
         int | None,

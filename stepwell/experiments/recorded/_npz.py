@@ -14,11 +14,7 @@ from stepwell._util.text import shortened
 
 
 class Archive:
-    """The arrays of one file, and the sizes that those read so far have agreed on.
-
-    `numbers("tokens", "P S E")` gives a size to each letter that has none yet, and refuses an array that disagrees with
-    a letter that has.
-    """
+    """The arrays of one file, and the sizes that those read so far agree on, as in `numbers("tokens", "P S E")`."""
 
     def __init__(self, path: str | os.PathLike):
         self.path = path
@@ -83,10 +79,9 @@ class Archive:
     def _array(self, name: str) -> np.ndarray:
         if name not in self._arrays:
             raise self.refuse(f"there is no array {name}; see docs/recordings.md for what a recording holds")
-        array = self._arrays[name]
-        if not isinstance(array, np.ndarray):
+        if not isinstance(self._arrays[name], np.ndarray):
             raise self.refuse(f"{name} is not an array")
-        return array
+        return self._arrays[name]
 
 
 def _read(path: str | os.PathLike) -> dict[str, Any]:
@@ -98,14 +93,12 @@ def _read(path: str | os.PathLike) -> dict[str, Any]:
                 )
     except OSError as error:
         raise InvalidInput(f"cannot read {shortened(path)} ({error.strerror or error}); check the name") from None
-    arrays: dict[str, Any] = {}
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(member.file_size for member in archive.infolist())
         require_memory(3 * size, what=f"reading {path}", instead="record fewer sequences")
         with np.load(path, allow_pickle=False) as stored:
-            for name in stored.files:
-                arrays[name] = stored[name]
+            return dict(stored)
     except InvalidInput:
         raise
     except Exception as error:  # whatever a damaged archive makes zipfile, zlib and numpy raise
@@ -115,4 +108,3 @@ def _read(path: str | os.PathLike) -> dict[str, Any]:
             ) from None
         reason = shortened(" ".join(str(error).split())) or type(error).__name__
         raise InvalidInput(f"{path} is damaged ({reason}); record it again") from None
-    return arrays

@@ -1,17 +1,19 @@
 """A recording: its model, data, initial and final weights, and the losses in between. Loaded and checked."""
 
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
-from stepwell._util.text import shown
+from stepwell._util.text import listed, shown
 from stepwell._util.types import Activation
 from stepwell.models import CubicMLP, MergedAttention, MultiHeadAttention, SeparateAttention
 
@@ -26,16 +28,15 @@ recordings of the softmax paper's setting, contexts beside queries."""
 class Kind:
     """A model in recordings.
 
-    - `name`: in the `config` of a recording, where all names that begin with `prefixes` mean it too; `recorded_name` is
-      the one that messages recommend.
-    - `model`: its class, whose `from_recording` takes whole matrices shaped as `recorded` says.
+    - `name`: in the `config` of a recording, as are names that begin with `prefixes`; messages say `recorded_name`.
+    - `build`: makes the model of whole matrices shaped as `recorded` says, `outputs` and the settings of attention.
     - `recorded`: its weights, and the shape of each in a recording. H heads, E width of a token, O outputs, R rank,
       F features; V and R are a head's widths, which may differ.
     - `last_rows`: the weights of which the model trains the last rows. Of others it trains the first rows and columns.
     """
 
     name: str
-    model: Any
+    build: Callable[..., Any]
     layout: Layout
     recorded: dict[str, str]
     last_rows: tuple[str, ...] = ()
@@ -52,39 +53,42 @@ class Kind:
         return name == self.name or (isinstance(name, str) and bool(self.prefixes) and name.startswith(self.prefixes))
 
 
+def _network(readout: Array, hidden: Array, *, outputs: int, **_: Any) -> CubicMLP:
+    """With several outputs the published features are only dim² in number. Zeros are appended to the weights up to the
+    next number of features that the class allows, and stay zero where those features are zero."""
+    features = outputs * math.ceil((hidden.shape[1] / outputs) ** 0.5) ** 2
+    return CubicMLP(readout, jnp.pad(hidden, ((0, 0), (0, features - hidden.shape[1]))))
+
+
+def _multihead(*, outputs: int, activation: Any, normalization: Any, **weights: Array) -> MultiHeadAttention:
+    """Recorded keys and values may be of different width: rows of zeros make them equal, and stay zero, as each meets
+    zeros in the matrix that it is multiplied with. The recorded score is over the root of the token's width."""
+    width = max(weights["key"].shape[1], weights["value"].shape[1])
+
+    def padded(name: str, axis: int) -> Array:
+        missing = [(0, 0)] * 3
+        missing[axis] = (0, width - weights[name].shape[axis])
+        return jnp.pad(weights[name], missing)
+
+    rows = {name: padded(name, 2 if name == "output" else 1) for name in weights}
+    options = {"activation": activation, "normalization": normalization}
+    return MultiHeadAttention.from_matrices(**rows, **options, score_scale=weights["key"].shape[2] ** -0.5)
+
+
+_MERGED = {"value": "H E E", "key_query": "H E E"}
+_SEPARATE = {"value": "H E E", "key": "H R E", "query": "H R E"}
+_WHOLE = {"query": "H R E", "key": "H R E", "value": "H V E", "output": "H O V"}
 KINDS = (
-    Kind("attnM", MergedAttention, "tokens", {"value": "H E E", "key_query": "H E E"}, last_rows=("value",)),
-    Kind(
-        "attnS",
-        SeparateAttention,
-        "tokens",
-        {"value": "H E E", "key": "H R E", "query": "H R E"},
-        last_rows=("value",),
-    ),
-    Kind("mlp", CubicMLP, "features", {"hidden": "H F", "readout": "O H"}),
-    Kind(
-        "multihead",
-        MultiHeadAttention,
-        "context",
-        {"query": "H R E", "key": "H R E", "value": "H V E", "output": "H O V"},
-        prefixes=("multihead", "msattn"),
-        recorded_name="multihead_softmax",
-    ),
+    Kind("attnM", MergedAttention.from_matrices, "tokens", _MERGED, ("value",)),
+    Kind("attnS", SeparateAttention.from_matrices, "tokens", _SEPARATE, ("value",)),
+    Kind("mlp", _network, "features", {"hidden": "H F", "readout": "O H"}),
+    Kind("multihead", _multihead, "context", _WHOLE, (), ("multihead", "msattn"), "multihead_softmax"),
 )
-
-
-def listed(words: Iterable[str], conjunction: str = "or") -> str:
-    """Words in a sentence: "a, b or c"."""
-    *most, last = words
-    return f"{', '.join(most)} {conjunction} {last}" if most else last
 
 
 @dataclass(frozen=True)
 class Examples:
-    """A data set: tokens (sequences, tokens, width), the query last, or features (sequences, features); and labels.
-
-    Labels are (sequences, tokens, outputs) beside tokens and (sequences, outputs) beside features.
-    """
+    """A data set: tokens (sequences, tokens, width), the query last, and labels of each; or features, and labels."""
 
     inputs: Float[np.ndarray, "sequences ..."]
     labels: Float[np.ndarray, "sequences ..."]
@@ -113,7 +117,7 @@ class Recording:
 
 @checked
 def load(path: str | os.PathLike) -> Recording:
-    """Read and check a recording of a training run; docs/recordings.md has the format.
+    """Return a recorded training run, read from its file and checked; docs/recordings.md has the format.
 
     **Arguments:**
 
@@ -140,14 +144,11 @@ def load(path: str | os.PathLike) -> Recording:
     config = archive.configuration()
     kind = _kind(archive, config)
     curves = {name: archive.numbers(name, "T") for name in ["loss", *archive.names("loss_")]}
-    _check_steps(archive, config, curves["loss"].size)
+    _check_agree(archive, config, {"epoch": curves["loss"].size, "steps": curves["loss"].size}, "loss has {} entries")
 
     initial = {name: archive.numbers(f"init_{name}", letters) for name, letters in kind.recorded.items()}
-    final = {
-        name: archive.numbers(f"final_{name}", letters)
-        for name, letters in kind.recorded.items()
-        if f"final_{name}" in archive
-    }
+    kept = {name: letters for name, letters in kind.recorded.items() if f"final_{name}" in archive}
+    final = {name: archive.numbers(f"final_{name}", letters) for name, letters in kept.items()}
     examples = {name: _EXAMPLES[kind.layout](archive, name.removeprefix("loss")) for name in curves}
     vary_len = _vary_len(archive, config, kind)
     _check_widths(archive, config, kind)
@@ -197,9 +198,8 @@ def _context_examples(archive: Archive, suffix: str) -> Examples:
     query = archive.numbers(f"query{suffix}", f"P{suffix} E")
     target = archive.numbers(f"target{suffix}", f"P{suffix} O")
     labels = np.zeros((*context.shape[:2], target.shape[1]))
-    return Examples(
-        np.concatenate([context, query[:, None]], axis=1), np.concatenate([labels, target[:, None]], axis=1)
-    )
+    tokens = np.concatenate([context, query[:, None]], axis=1)
+    return Examples(tokens, np.concatenate([labels, target[:, None]], axis=1))
 
 
 _EXAMPLES = {"tokens": _token_examples, "features": _feature_examples, "context": _context_examples}
@@ -226,11 +226,10 @@ def _kind(archive: Archive, config: dict[str, Any]) -> Kind:
 
 def _activation(archive: Archive, config: dict[str, Any], kind: Kind) -> Activation:
     if kind.layout == "context":
-        name = config.get("attention", "softmax")
-        for activation in ("softmax", "linear", "relu"):
-            if name == activation:
-                return activation
-        raise archive.refuse(f"config names the attention {shown(name)}; it must be softmax, linear or relu")
+        name: Any = config.get("attention", "softmax")
+        if name not in ("softmax", "linear", "relu"):
+            raise archive.refuse(f"config names the attention {shown(name)}; it must be softmax, linear or relu")
+        return name
     return "softmax" if _flag(archive, config, "softmax") and kind.is_attention else "linear"
 
 
@@ -249,29 +248,26 @@ def _flag(archive: Archive, config: dict[str, Any], name: str) -> bool:
     return bool(value)
 
 
-def _check_steps(archive: Archive, config: dict[str, Any], recorded: int) -> None:
-    for name in ("epoch", "steps"):
-        if name in config and config[name] != recorded:
+def _check_agree(archive: Archive, config: dict[str, Any], sizes: dict[str, int], arrays: str) -> None:
+    """Numbers of the configuration must be those of the arrays."""
+    for name, size in sizes.items():
+        if name in config and config[name] != size:
             raise archive.refuse(
-                f"config has {name} = {shown(config[name])}, and loss has {recorded} entries; they must agree"
+                f"config has {name} = {shown(config[name])}, and {arrays.format(size)}; they must agree"
             )
 
 
 def _check_widths(archive: Archive, config: dict[str, Any], kind: Kind) -> None:
-    """A token holds inputs and labels; their numbers must be those of the configuration."""
-    if kind.layout == "features":
+    """A token holds inputs and labels."""
+    if not kind.is_attention:
         return
     width, outputs = archive.size("E"), archive.size("O")
     if width <= outputs:
         raise archive.refuse(
             f"tokens of width {width} hold no inputs beside {outputs} labels; the width must be inputs plus labels"
         )
-    for name, size in (("in_dim", width - outputs), ("dx", width - outputs), ("out_dim", outputs), ("dy", outputs)):
-        if name in config and config[name] != size:
-            raise archive.refuse(
-                f"config has {name} = {shown(config[name])}; tokens of width {width} with {outputs} outputs make it "
-                f"{size}"
-            )
+    sizes = {"in_dim": width - outputs, "dx": width - outputs, "out_dim": outputs, "dy": outputs}
+    _check_agree(archive, config, sizes, f"tokens of width {width} with {outputs} outputs make it {{}}")
 
 
 def _check_queries(archive: Archive, examples: dict[str, Examples]) -> None:

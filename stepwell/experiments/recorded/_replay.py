@@ -31,11 +31,9 @@ class Replay:
     """How far a replay differs: the largest absolute deviation of each curve, and of any final weight if recorded.
 
     - `followed`: how many of the `steps` have every curve within the tolerance, counted up to the first that has not.
-    - `reproducible`: where the replay does not match, for how many steps it agrees, within the tolerance, with itself
-      when weights are rounded to float32. Fewer than all means that the run amplifies rounding, and a float32 recording
-      of it cannot be followed beyond. None where the replay matches.
-    - `passed`: whether the run finished and no curve and no final weight differs by more than the tolerance. Rounding
-      is no excuse.
+    - `reproducible`: where the replay does not match, for how many steps it agrees with itself when weights are rounded
+      to float32. Fewer than all: the run amplifies rounding, and a float32 recording cannot be followed beyond.
+    - `passed`: whether the run finished, and no curve and no final weight differs by more than the tolerance.
     - `outcome`, `message`: "finished", or "diverged" with advice; what is there is measured, and the replay fails.
     """
 
@@ -57,27 +55,15 @@ class Replay:
         return max(self.curves.values())
 
     def summary(self) -> dict[str, Any]:
-        """The result as a JSON document, in which None stands for infinity."""
-        largest = self.max_abs_error
-        return {
-            "file": self.file,
-            "engine": self.engine,
-            "steps": self.steps,
-            "max_abs_error": largest if np.isfinite(largest) else None,
-            "curves": {name: error if np.isfinite(error) else None for name, error in self.curves.items()},
-            "weights_error": self.weights_error,
-            "followed": self.followed,
-            "reproducible": self.reproducible,
-            "passed": self.passed,
-            "seconds": round(self.seconds, 3),
-            "outcome": self.outcome,
-            "message": self.message,
-        }
+        """Return the result as a JSON document, in which None stands for infinity."""
+        errors = {"": self.max_abs_error, **self.curves}
+        finite = {name: error if np.isfinite(error) else None for name, error in errors.items()}
+        return {**vars(self), "max_abs_error": finite.pop(""), "curves": finite, "seconds": round(self.seconds, 3)}
 
 
 @checked
 def replay(recording: Recording, *, engine: Engine = "auto", tolerance: float = 5e-6, progress: bool = True) -> Replay:
-    """Descend from the recorded initial weights on the recorded data, and compare losses and final weights.
+    """Train a recorded run again from its initial weights and data, and return how far it differs.
 
     **Arguments:**
 
@@ -104,14 +90,11 @@ def replay(recording: Recording, *, engine: Engine = "auto", tolerance: float = 
     (True, 0.0)
     """
     begun = time.perf_counter()
-    checks.one_of("engine", engine, ENGINES)
     tolerance = checks.number("tolerance", tolerance, least=0.0)
     model = model_of(recording)
     chosen = _choose(recording, model, engine)
-    objectives = {"loss": _objective(recording, model, recording.train, chosen, test=False)}
-    for name, examples in recording.tests.items():
-        objectives[name] = _objective(recording, model, examples, chosen, test=True)
-
+    data = {"loss": recording.train, **recording.tests}
+    objectives = {name: _objective(recording, model, each, chosen, test=name != "loss") for name, each in data.items()}
     trajectory = _run(recording, model, objectives, progress, rate=recording.rate)
     curves = _curves(trajectory, recording)
     outcome = trajectory.attrs["outcome"]
@@ -141,15 +124,8 @@ def _run(
     recording: Recording, model: AbstractModel, objectives: dict[str, AbstractObjective], progress: bool, **rule: Any
 ) -> xr.Dataset:
     observed: dict[str, Any] = {name: objective for name, objective in objectives.items() if name != "loss"}
-    trajectory = descend(
-        model,
-        objectives["loss"],
-        steps=recording.steps,
-        record=Record(snapshots=2, observe=observed),
-        progress=progress,
-        throw=False,
-        **rule,
-    )
+    options: Any = {"record": Record(snapshots=2, observe=observed), "progress": progress, "throw": False, **rule}
+    trajectory = descend(model, objectives["loss"], steps=recording.steps, **options)
     if trajectory.attrs["outcome"] == "interrupted":
         raise KeyboardInterrupt
     return trajectory
@@ -168,12 +144,9 @@ def _largest(replayed: Float[np.ndarray, " steps"], recorded: Float[np.ndarray, 
 
 def _followed(left: dict[str, np.ndarray], right: dict[str, np.ndarray], tolerance: float) -> int:
     """How many steps pass before any curve of one differs from that of the other by more than the tolerance."""
-    counts = []
-    for name, curve in left.items():
-        size = min(curve.size, right[name].size)
-        beyond = ~(np.abs(curve[:size] - right[name][:size]) <= tolerance)
-        counts.append(int(np.argmax(beyond)) if beyond.any() else size)
-    return min(counts)
+    size = min(curve.size for curve in (*left.values(), *right.values()))
+    within = [np.abs(curve[:size] - right[name][:size]) <= tolerance for name, curve in left.items()]
+    return int(np.cumprod(np.all(within, axis=0)).sum())
 
 
 def _choose(recording: Recording, model: AbstractModel, engine: Engine) -> Engine:
@@ -198,12 +171,12 @@ def _sampled_work(recording: Recording, model: AbstractModel) -> int:
     heads = next(iter(recording.initial.values())).shape[0]
     numbers = 0
     for examples in (recording.train, *recording.tests.values()):
-        if not isinstance(model, AbstractAttention):
-            numbers += examples.inputs.shape[0] * (examples.inputs.shape[1] + heads)
-            continue
-        sequences, tokens, width = examples.inputs.shape
-        prefixes = tokens - 1 if recording.vary_len and examples is recording.train else 1
-        numbers += sequences * prefixes * tokens * (width + 2 * heads)
+        sequences, *tokens, width = examples.inputs.shape
+        if isinstance(model, AbstractAttention):
+            prefixes = tokens[0] - 1 if recording.vary_len and examples is recording.train else 1
+            numbers += sequences * prefixes * tokens[0] * (width + 2 * heads)
+        else:
+            numbers += sequences * (width + heads)
     return 3 * numbers
 
 
@@ -252,8 +225,8 @@ def rounded_descent(rate: float) -> optax.GradientTransformation:
 
 def model_of(recording: Recording) -> AbstractCubicModel:
     """The model at its initial weights. Parts that never reach a prediction are left out, see `whole_weights`."""
-    return recording.kind.model.from_recording(
-        {name: jnp.asarray(value) for name, value in recording.initial.items()},
+    return recording.kind.build(
+        **{name: jnp.asarray(value) for name, value in recording.initial.items()},
         outputs=recording.outputs,
         activation=recording.activation,
         normalization="1/tokens" if recording.vary_len else "none",
@@ -263,8 +236,7 @@ def model_of(recording: Recording) -> AbstractCubicModel:
 def data_of(recording: Recording, model: AbstractCubicModel, examples: Examples, *, test: bool) -> Batch | FeatureBatch:
     """A data set. Only training varies the context length: a test is on whole sequences, as published.
 
-    With several outputs the published features are fewer than those of the model: the rest are zero, so that the
-    weights on them have no effect and get no gradient.
+    With several outputs the published features are fewer than the model's: the rest are zero, and get no gradient.
     """
     inputs, labels = jnp.asarray(examples.inputs), jnp.asarray(examples.labels)
     if recording.kind.layout == "features":

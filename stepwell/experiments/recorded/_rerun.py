@@ -20,7 +20,7 @@ from stepwell.models import AbstractModel
 from stepwell.tasks import AbstractTask
 from stepwell.trajectory import describe, load, model_at
 
-from .. import experiment_and_seeds
+from .._run import experiment_and_seeds
 
 
 @checked
@@ -36,9 +36,9 @@ def rerun(
     progress: bool = True,
     throw: bool = True,
 ) -> xr.Dataset:
-    """Make a run again: on the same machine, bit for bit.
+    """Recompute a run from what its trajectory says: on the same machine, bit for bit.
 
-    A run of an experiment is made from the experiment and its seeds, which the trajectory remembers. A run of objects
+    A run of an experiment is that of the experiment and its seeds, which the trajectory remembers. A run of objects
     made by hand begins at its first recorded weights, and the rest is in its provenance: models, tasks and objectives
     of this package are rebuilt as the file describes them, and so are those of your own whose class is imported
     already and whose fields are numbers, strings and arrays. Nothing is imported because a file says so. What is still
@@ -79,7 +79,7 @@ def rerun(
             if part is not None:
                 raise InvalidInput(
                     f"{name} is given, and the run is of an experiment, which says all of it; leave it out, or change "
-                    "the experiment: experiment_of(run).replace(…).run()"
+                    "the experiment: Experiment.of(run).replace(…).run()"
                 )
         experiment, seeds = experiment_and_seeds(stored)
         return experiment.run(seeds=seeds, progress=progress, throw=throw)
@@ -91,21 +91,18 @@ def rerun(
     if "flags" in about:
         raise InvalidInput("the file is of an earlier version, which had no experiments; train it again")
     start = _start(stored, about["model"], model)
-    reserved = _KEPT[dynamics] if dynamics in _KEPT else ()
-    extra = {name: value for name, value in about.items() if name not in reserved}
+    extra = {name: value for name, value in about.items() if name not in _KEPT.get(dynamics, ())}
     record = Record(**_points(about, stored), observe=observe)
     common: dict[str, Any] = {"record": record, "progress": progress, "configuration": extra or None, "throw": throw}
-    if dynamics == "flow":
-        loss = _made(about["objective"], "objective", task) if objective is None else objective
-        given = {name: about[name] for name in ("until", "solver", "rtol", "atol", "gap")}
-        return flow(start, loss, **given, **common)
-    options = common | {name: about[name] for name in ("steps", "first_step")}
-    options |= _rule(about, rate, optimizer)
     if dynamics == "online":
-        drawn, key = _made(about["task"], "task", task), _key(about["key"])
-        return online(start, drawn, batch_size=about["batch_size"], reduce=about["reduce"], key=key, **options)
+        common |= {name: about[name] for name in ("steps", "first_step", "batch_size", "reduce")}
+        drawn = _made(about["task"], "task", task)
+        return online(start, drawn, key=_key(about["key"]), **_rule(about, rate, optimizer), **common)
     loss = _made(about["objective"], "objective", task) if objective is None else objective
-    return descend(start, loss, **options)
+    if dynamics == "flow":
+        return flow(start, loss, **{name: about[name] for name in ("until", "solver", "rtol", "atol", "gap")}, **common)
+    common |= {name: about[name] for name in ("steps", "first_step")}
+    return descend(start, loss, **_rule(about, rate, optimizer), **common)
 
 
 def _points(about: dict[str, Any], stored: xr.Dataset) -> dict[str, Any]:
@@ -220,10 +217,8 @@ def _called(recipe: dict[str, Any], task: AbstractTask | None) -> Any:
         return given.pop("task").sample(**given)
     if call in ("cubic_features", "full_features"):
         return getattr(_called(given.pop("of"), task), call)(**given)
-    if call in ("of_batch", "of_task"):
-        return getattr(objectives.Moments, call)(**given)
-    if call in ("Population", "ReducedSampled", "Exact"):
-        return getattr(objectives, call)(**given)
+    if call in ("of_batch", "of_task", "Population", "ReducedSampled", "Exact"):
+        return getattr(objectives.Moments if call.startswith("of_") else objectives, call)(**given)
     raise InvalidInput(f"the file says that {call} made the objective, which is unknown; {_ask('objective')}")
 
 

@@ -131,7 +131,10 @@ function lossNote(view) {
     if (view?.limits) parts.push("dotted: limits of the loss");
     else if (view?.levels?.length) parts.push("dotted: predicted levels");
     if (view?.drop_times_late) parts.push("dashed: lower and upper bounds that theory predicts for the time at which each task emerges");
-    else if (view?.drop_times?.length) parts.push("dashed: predicted drops");
+    else if (view?.drop_times?.length) {
+        const late = view.drop_times.filter(time => time > view.time[view.time.length - 1]).length;
+        parts.push(`dashed: predicted drops${late ? ` (${late} after the end)` : ""}`);
+    }
     if (view?.phases?.length) parts.push(`shaded: ${view.phases.map(phase => phase.name).join(", ")}`);
     return parts.join("; ");
 }

@@ -1,4 +1,4 @@
-/* Linear systems with the Jacobian of the flow of separate attention in population: see
+/* Linear systems with the Jacobian of the flow of separate attention at infinitely many sequences: see
    stepwell/dynamics/fast/_stepping_population.py.
 
    All is in the basis of the singular vectors of S, where S is diagonal. Weights lie in a vector: the values of all

@@ -89,7 +89,7 @@ static void *work(void *given)
     return NULL;
 }
 
-/* Inputs: keys (run, 2), of whole numbers. Out: the normals of each. */
+/* Inputs: keys (run, 2), of integers. Out: the normals of each. */
 XLA_FFI_Error *normals(XLA_FFI_CallFrame *frame)
 {
     if (asked_for_version(frame)) return NULL;

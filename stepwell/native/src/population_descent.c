@@ -1,4 +1,4 @@
-/* Descent of separate attention in population, several runs side by side: the mathematics is in
+/* Descent of separate attention at infinitely many sequences, several runs side by side: the mathematics is in
    stepwell/dynamics/fast/_fused_population.py.
 
    A block has as many runs as a vector holds. Its weights stay in cache from the first step to the last. */

@@ -1,5 +1,5 @@
-/* A step of a Rosenbrock method along the flow of separate attention in population, several runs side by side: the
-   mathematics is in stepwell/dynamics/fast/_stepping_population.py. */
+/* A step of a Rosenbrock method along the flow of separate attention at infinitely many sequences, several runs side
+   by side: the mathematics is in stepwell/dynamics/fast/_stepping_population.py. */
 
 #include "native.h"
 #include "pairs.h"

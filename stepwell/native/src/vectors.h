@@ -42,7 +42,7 @@ typedef REAL vec __attribute__((vector_size(VECTOR_BYTES)));
 #define LANE(vector, lane) (vector)[lane]
 #define SUM(name)
 #endif
-/* Whole numbers as wide, or masks: of a comparison all bits or none, and with ALONE one or zero, to be used by
+/* Integers as wide, or masks: of a comparison all bits or none, and with ALONE one or zero, to be used by
    `chosen`, & and | alone. */
 typedef __typeof__((vec){0} > (vec){0}) whole;
 

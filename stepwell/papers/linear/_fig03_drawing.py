@@ -1,7 +1,5 @@
 """Fig 3: the drawing, and the animation of one run."""
 
-import os
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,24 +9,16 @@ import xarray as xr
 from jaxtyping import UInt8
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from stepwell.analysis.style import BLACK, GRAY, PALETTE, VERMILION, new_figure, styled
 from stepwell.figures import Data
 
-from ._fig03_theory import (
-    AFTER,
-    Settings,
-    aligned_keys,
-    comparable,
-    exponent,
-    in_order_of_learning,
-    median,
-    next_component,
-    passage,
-    weights_at,
-)
+from . import _fig03_theory as fig3
+from ._drawing import lines, note
+from ._fig03_theory import Settings, aligned_keys, comparable, exponent, in_order_of_learning, median, next_component
 from ._published import DROPS, published_drops
-from ._runs import DIM
+from ._runs import DIM, name_level
 
 _QUIET = "#555555"
 
@@ -53,35 +43,29 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
 def _draw_losses(axes: Any, training: xr.Dataset, predictions: xr.Dataset, settings: Settings) -> None:
     step = training["time"].values / settings.unit
     shown = min(settings.shown, training.sizes["run"])
-    for loss in training["loss"].values[:shown]:
-        axes.plot(step, loss, color=BLACK, linewidth=1.3)
+    lines(axes, step, training["loss"].values[:shown], color=BLACK, linewidth=1.3)
     for m, level in enumerate(predictions["level"].values):
         axes.axhline(level, color=GRAY, linestyle=":", linewidth=1.3, zorder=0)
-        axes.annotate(f"$L(M_{m})$", (1.01, level), xycoords=("axes fraction", "data"), va="center", color=_QUIET,
-                      fontsize=9)  # fmt: skip
+        name_level(axes, f"$L(M_{m})$", level, (4, 0), color=_QUIET)
     axes.set(xlim=(0, step[-1]), ylim=(0, 1.08), ylabel="training loss")
     axes.set_title(f"(a) As published: {shown} seeds of ours; dotted, predicted levels")
 
 
 def _draw_drops(axes: Any, training: xr.Dataset, unit: float) -> None:
-    """When each drop comes: a row for each, our seeds as strokes and the paper's runs as diamonds above them."""
     steps = training["half"].values / unit
     last = float(training["time"][-1] / unit)
+    style = {"color": BLACK, "markersize": 8, "markeredgewidth": 0.9}
     for d, groups in enumerate(published_drops()):
-        ours = steps[:, d]
-        height = DIM - d
-        came, label = ours[np.isfinite(ours)], f"{len(ours)} seeds of ours" if d == 0 else None
-        style = {"color": BLACK, "markersize": 8, "markeredgewidth": 0.9}
-        axes.plot(came, np.full(came.size, height - 0.16), "|", label=label, **style)
-        for place, (low, high, runs) in enumerate(groups):
-            if np.isfinite(low):
-                label = "the paper's six runs" if d == place == 0 else None
-                ends = [low, high] if runs > 1 else [low]
-                axes.plot(ends, [height + 0.2] * len(ends), "D-", color=VERMILION, markersize=4.4, label=label)
-        late = int(np.sum(~np.isfinite(ours)))
-        if late:
-            axes.annotate(f"not by the end: {late} of ours, 1 of the paper's", (last, height), xytext=(-2, 17),
-                          textcoords="offset points", ha="right", fontsize=8.5, color=_QUIET)  # fmt: skip
+        ours, height = steps[:, d], DIM - d
+        label = f"{len(ours)} seeds of ours" if d == 0 else None
+        axes.plot(ours, np.full(ours.size, height - 0.16), "|", label=label, **style)
+        for place, (low, high, runs) in enumerate(groups[np.isfinite(groups[:, 0])]):
+            label = "the paper's six runs" if d == place == 0 else None
+            ends = [low, high] if runs > 1 else [low]
+            axes.plot(ends, [height + 0.2] * len(ends), "D-", color=VERMILION, markersize=4.4, label=label)
+        if late := np.sum(~np.isfinite(ours)):
+            words = f"not by the end: {late} of ours, 1 of the paper's"
+            note(axes, words, (last, height), (-2, 17), ha="right", fontsize=8.5, color=_QUIET)
     axes.set_ylim(0.5, DIM + 0.6)
     axes.set_yticks(range(DIM, 0, -1), DROPS)
     axes.tick_params(axis="y", length=0)
@@ -94,25 +78,24 @@ def _draw_values(axes: Any, training: xr.Dataset, run: xr.Dataset, predictions: 
     step, value = run["time"].values / unit, abs(run["value"].values[:, :, 0, DIM])
     one = training.isel(run=place)
     heads = one["head"].values
-    named: list[tuple[Any, str]] = []
-    theory: list[tuple[Any, str]] = []
-    for head in range(value.shape[1]):
-        if head not in heads:
-            spare = axes.plot(step, value[:, head], color=GRAY, linewidth=1.2)
-            named.append((spare[0], f"head {head + 1} is not needed"))
-    for d in np.flatnonzero(heads >= 0):
-        end = float(predictions["value_end"][d])
-        grown = axes.plot(step, value[:, heads[d]], color=PALETTE[d], linewidth=3.2, alpha=0.6)
-        named.insert(d, (grown[0], f"head {heads[d] + 1} learns $e_{d + 1}$"))
+    learned = np.flatnonzero(heads >= 0)
+    for d in learned:
+        style: Any = {"color": PALETTE[d], "linewidth": 3.2, "alpha": 0.6}
+        axes.plot(step, value[:, heads[d]], label=f"head {heads[d] + 1} learns $e_{d + 1}$", **style)
+    for head in sorted({*range(value.shape[1])} - {*heads}):
+        label = f"head {head + 1} is not needed"
+        axes.plot(step, value[:, head], color=GRAY, linewidth=1.2, label=label, zorder=1.9)
+    for d in learned:
+        end, last = float(predictions["value_end"][d]), d == learned[-1]
         clock = (predictions["course"].values[d] + float(one["half"][d])) / unit
         height = np.append(predictions["height"].values * end, end)
-        course = axes.plot(np.append(clock, step[-1]), height, "--", color=BLACK, linewidth=1.1)
+        label = "eq. 21, placed at half a drop" if last else None
+        axes.plot(np.append(clock, step[-1]), height, "--", color=BLACK, linewidth=1.1, label=label)
         when = float(one["predicted"][d]) / unit
-        within = when <= step[-1]
-        mark = axes.plot([when], [0], "^", color=PALETTE[d], markersize=7, clip_on=not within, zorder=5)
-        theory = [(course[0], "eq. 21, placed at half a drop"), (mark[0], "scheduled drop, initial weights")]
+        style = {"color": PALETTE[d], "markersize": 7, "clip_on": when > step[-1], "zorder": 5}
+        axes.plot([when], [0], "^", label="scheduled drop, initial weights" if last else None, **style)
     axes.set(xlim=(0, step[-1]), ylim=(0, 1.6 * float(predictions["value_end"].max())))
-    axes.legend(*zip(*named, *theory, strict=True), loc="upper left", ncols=2, fontsize=8.5, columnspacing=1.0)
+    axes.legend(loc="upper left", ncols=2, fontsize=8.5, columnspacing=1.0)
     axes.set(xlabel="training step", ylabel="value weight $|v_i|$, attention divided by N")
     axes.set_title("(b) Value weights of one run" + (" of (a)" if place < settings.shown else ""))
 
@@ -121,15 +104,14 @@ def shown_keys(run: xr.Dataset, predictions: xr.Dataset) -> dict[int, np.ndarray
     """Keys of the heads just after each drop of a run that came."""
     steps, keys = predictions["level"].values, {}
     for d in range(DIM):
-        threshold = steps[d] - AFTER * (steps[d] - steps[d + 1])
-        done = passage(run["time"].values, run["loss"].values, float(threshold))
+        threshold = steps[d] - fig3.AFTER * (steps[d] - steps[d + 1])
+        done = fig3.passage(run["time"].values, run["loss"].values, float(threshold))
         if done is not None:
-            keys[d] = weights_at(run, done[1], done[0])["key"]
+            keys[d] = fig3.weights_at(run, done[1], done[0])["key"]
     return keys
 
 
 def _draw_keys(place: Any, training: xr.Dataset, run: xr.Dataset, predictions: xr.Dataset) -> None:
-    """Keys just after each drop, heads in the order in which they learn, beside the eigenvectors."""
     one = training.isel(run=int(run.attrs["place"]))
     ends = predictions["value_end"].values
     order = in_order_of_learning(one["head"].values, run.sizes["head"])
@@ -151,15 +133,10 @@ def _draw_keys(place: Any, training: xr.Dataset, run: xr.Dataset, predictions: x
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         if not last:
-            axes.add_patch(_frame(row))
+            # Around the row of the newest head.
+            style: Any = {"fill": False, "edgecolor": BLACK, "linewidth": 1.6, "clip_on": False}
+            axes.add_patch(Rectangle((-0.5, row - 0.5), DIM, 1, **style))
     place.colorbar(image, ax=panels, pad=0.02, aspect=14, label="entry of the key")
-
-
-def _frame(row: int) -> Any:
-    """Around the row of the newest head."""
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((-0.5, row - 0.5), DIM, 1, fill=False, edgecolor=BLACK, linewidth=1.6, clip_on=False)
 
 
 def _draw_misalignment(axes: Any, flows: xr.Dataset, turned: xr.Dataset, sequences: int) -> None:
@@ -168,21 +145,19 @@ def _draw_misalignment(axes: Any, flows: xr.Dataset, turned: xr.Dataset, sequenc
     for d in range(DIM):
         off = np.where(clear[..., d], key[..., d, next_component(d)], np.nan)
         middle = np.array([median(each) for each in off])
-        for run in range(off.shape[1]):
-            axes.plot(inits, off[:, run], ".", color=PALETTE[d], markersize=3, alpha=0.5)
+        axes.plot(inits, off, ".", color=PALETTE[d], markersize=3, alpha=0.5)
         line = middle[-1] * (inits / inits[-1]) ** exponent(d)
         axes.plot(inits, line, color=PALETTE[d], linewidth=1.0)
         label = f"drop {d + 1}, along $e_{next_component(d) + 1}$: power {exponent(d):.3g}"
         axes.plot(inits, middle, "o", color=PALETTE[d], markersize=5.5, label=label)
     if turned.sizes["set"]:
         turn = float(np.sqrt(np.mean(turned["predicted"].values[:, 1:] ** 2)))
-        axes.axhline(turn, color=BLACK, linestyle="--", linewidth=1.1, zorder=0,
-                     label=f"turn of the first key by {sequences:,} sequences (r.m.s.)".replace(",", " "))  # fmt: skip
-    axes.set(xscale="log", yscale="log", ylim=(1e-7, 3e3))
-    axes.set_yticks([1e-6, 1e-4, 1e-2, 1e0])
-    axes.set_xlabel("scale of the initial weights (published: 0.01)")
-    axes.set_ylabel("component of the newest key\noff its eigenvector (relative)")
-    axes.set_title("(d) Keys turn to eigenvectors as the initial weights shrink")
+        label = f"turn of the first key by {sequences:,} sequences (r.m.s.)".replace(",", " ")
+        axes.axhline(turn, color=BLACK, linestyle="--", linewidth=1.1, zorder=0, label=label)
+    axes.set(xscale="log", yscale="log", ylim=(1e-7, 3e3), yticks=[1e-6, 1e-4, 1e-2, 1e0])
+    axes.set(xlabel="scale of the initial weights (published: 0.01)")
+    axes.set(ylabel="component of the newest key\noff its eigenvector (relative)")
+    axes.set(title="(d) Keys turn to eigenvectors as the initial weights shrink")
     axes.legend(loc="upper left", fontsize=8.5)
 
 
@@ -191,25 +166,18 @@ def _draw_errors(axes: Any, flows: xr.Dataset, predictions: xr.Dataset) -> None:
     predicted = np.where(comparable(flows), flows["predicted"].values, np.nan)
     error, wait = abs(flows["half"].values - predicted) / constants, predicted / constants
     for d in range(DIM):
-        spread = 1.16 ** (d - (DIM - 1) / 2)
-        for run in range(error.shape[1]):
-            axes.plot(inits * spread, error[:, run, d], "o", color=PALETTE[d], markersize=3.2, alpha=0.8,
-                      label=f"drop {d + 1}" if run == 0 else None)  # fmt: skip
-    axes.plot(inits, [median(each) for each in wait], "s-", color=GRAY, markersize=4,
-              linewidth=1.2, label="median wait before a drop")  # fmt: skip
-    axes.set(xscale="log", yscale="log", ylim=(1e-6, 1e8))
-    axes.set_yticks([1e-4, 1e-2, 1e0, 1e2, 1e4])
-    axes.set_xlabel("scale of the initial weights (published: 0.01)")
-    axes.set_ylabel("error of the scheduled time\nin time constants of the drop")
-    axes.set_title(f"(e) Schedule against simulation; {int(np.sum(~clear))} of {clear.size} left out as near ties")
+        style: Any = {"color": PALETTE[d], "markersize": 3.2, "alpha": 0.8, "label": f"drop {d + 1}"}
+        lines(axes, inits * 1.16 ** (d - (DIM - 1) / 2), error[:, :, d].T, "o", **style)
+    style = {"color": GRAY, "markersize": 4, "linewidth": 1.2, "label": "median wait before a drop"}
+    axes.plot(inits, [median(each) for each in wait], "s-", **style)
+    axes.set(xscale="log", yscale="log", ylim=(1e-6, 1e8), yticks=[1e-4, 1e-2, 1e0, 1e2, 1e4])
+    axes.set(xlabel="scale of the initial weights (published: 0.01)")
+    axes.set(ylabel="error of the scheduled time\nin time constants of the drop")
+    axes.set(title=f"(e) Schedule against simulation; {int(np.sum(~clear))} of {clear.size} left out as near ties")
     axes.legend(loc="upper left", ncols=3, fontsize=8.5, columnspacing=1.0, handletextpad=0.3)
 
 
-_FRAME_MILLISECONDS = 90
-_LAST_FRAME_MILLISECONDS = 2500
-
-
-def save_gif(data: Data, settings: Settings, path: str | os.PathLike) -> None:
+def save_gif(data: Data, settings: Settings, path: str) -> None:
     """Loss, value weights and keys of one run moving together, as an animated GIF."""
     from PIL import Image
 
@@ -217,32 +185,12 @@ def save_gif(data: Data, settings: Settings, path: str | os.PathLike) -> None:
     # One palette for all, from the last frame, which has every color.
     palette = pictures[-1].quantize(128)
     flat = [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures]
-    durations = [_FRAME_MILLISECONDS] * (len(flat) - 1) + [_LAST_FRAME_MILLISECONDS]
+    durations = [90] * (len(flat) - 1) + [2500]  # milliseconds
     flat[0].save(path, format="GIF", save_all=True, append_images=flat[1:], duration=durations, loop=0, optimize=True)
 
 
-def save_mp4(data: Data, settings: Settings, path: str | os.PathLike) -> None:
-    """The same animation by ffmpeg, which is handed the frames as raw bytes."""
-    pictures = list(frames(data, settings))
-    pictures += pictures[-1:] * (_LAST_FRAME_MILLISECONDS // _FRAME_MILLISECONDS)
-    height, width, _ = pictures[0].shape
-    shape = [
-        "-f",
-        "rawvideo",
-        "-pix_fmt",
-        "rgb24",
-        "-s",
-        f"{width}x{height}",
-        "-r",
-        f"{1000 / _FRAME_MILLISECONDS:.4f}",
-    ]
-    output = ["-pix_fmt", "yuv420p", "-movflags", "+faststart", "-f", "mp4", os.fspath(path)]
-    command = ["ffmpeg", "-y", "-loglevel", "error", *shape, "-i", "-", *output]
-    subprocess.run(command, input=b"".join(picture.tobytes() for picture in pictures), check=True, capture_output=True)
-
-
 def frame_places(run: xr.Dataset, count: int) -> np.ndarray:
-    """Saved times for the frames: half of the animation follows time, half the motion of the loss."""
+    """Saved times: half of the animation follows time, half the fall of the loss."""
     time, fall = run["time"].values, -np.minimum.accumulate(run["loss"].values)
     clock = np.sum([(x - x[0]) / (x[-1] - x[0] or 1.0) for x in (time, fall)], axis=0)
     return np.unique(np.searchsorted(clock, np.linspace(0, clock[-1], count)).clip(0, clock.size - 1))

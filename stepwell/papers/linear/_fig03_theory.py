@@ -18,7 +18,7 @@ from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT
 
-from ._runs import DIM, EIGENVALUES
+from ._runs import DIM, EIGENVALUES, squared_errors, weights_of
 
 NEAR_TIE = 10.0
 """Two drops of the schedule are a near tie if they are closer than this many time constants, 1/(λ²v_∞) of the later
@@ -26,10 +26,8 @@ drop. From 10 to 90 % a drop takes 2.2 of them."""
 PLATEAU = 20.0
 """A level is read on plateaus of at least so many time constants: (2/20)³ of the next head's growth is then on it, 0.2
 % of the next drop."""
-AFTER = 0.9
-"""Keys are read just after a drop: when so much of it is done."""
-BEGUN = 0.1
-"""A drop has begun when so much of it is done: x³ = 5 % of the curvature is felt then."""
+AFTER = 0.9  # Keys are read just after a drop: when so much of it is done.
+BEGUN = 0.1  # A drop has begun when so much of it is done: x³ = 5 % of the curvature is felt then.
 STANDARD_ERRORS = 3.0
 MOST = 0.95
 """What follows from a small initialization must hold for so many drops: by chance a head may begin so far off its
@@ -49,11 +47,9 @@ class Settings:
     rate: float = 0.02
     seeds: tuple[int, ...] = tuple(range(300, 330))
     """Of the published command: covariance, sequences and initial weights."""
-    sequences: int | None = 80_000
-    """None: infinitely many."""
+    sequences: int | None = 80_000  # None: infinitely many.
     record: int = 10
-    shown: int = 6
-    """Of so many seeds the loss is drawn, as in the paper."""
+    shown: int = 6  # of so many seeds the loss is drawn, as in the paper
     flow_seeds: tuple[int, ...] = tuple(range(400, 412))
     """Initial weights on infinitely many sequences, the same draw at every size."""
     inits: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-5)
@@ -61,8 +57,7 @@ class Settings:
     """Data sets of the published size on which the key of the first head is compared with that on infinitely many
     sequences."""
     turned_init: float = 1e-4
-    frames: int = 90
-    """Of the animation."""
+    frames: int = 90  # of the animation
 
     @property
     def sampled(self) -> int:
@@ -101,12 +96,9 @@ class Settings:
         return flow_time(1, self.rate) * self.time_scale
 
 
-LOW, HIGH = 0.2, 0.9
-"""Parts of its end between which the rise of a value weight is timed."""
-_GROWN = (1 - 0.5**0.5) ** (1 / 3)
-"""x = v/v_∞ at half of a drop: the gain of a head is 1 - (1 - x³)²."""
-_INDEPENDENT = 20_000
-"""Sequences from which sampling errors are estimated; no run is trained on them."""
+LOW, HIGH = 0.2, 0.9  # parts of its end between which the rise of a value weight is timed
+_GROWN = (1 - 0.5**0.5) ** (1 / 3)  # x = v/v_∞ at half of a drop: the gain of a head is 1 - (1 - x³)².
+_INDEPENDENT = 20_000  # sequences from which sampling errors are estimated; no run is trained on them
 
 
 def initial_models(settings: Settings, init: float) -> list[SeparateAttention]:
@@ -147,26 +139,17 @@ def levels(task: InContextRegression) -> xr.Dataset:
 def level_errors(task: InContextRegression) -> Float[np.ndarray, " plateau"]:
     """Relative standard error of the loss over a single sequence at each level; over P it is 1/√P of that."""
     sampled = InContextRegression(task.covariance, task.context, centered=True, whitened=True)
-    batch = sampled.sample(_INDEPENDENT, key=jax.random.key(3))
-    tokens, labels = np.asarray(batch.tokens), np.asarray(batch.labels)[:, -1, 0]
-    context = tokens.shape[1] - 1
-    beta = np.einsum("sn,snd->sd", tokens[:, :-1, DIM], tokens[:, :-1, :DIM]) / context
-    errors = []
-    for learned in range(DIM + 1):
-        predictions = np.einsum("sa,ab,sb->s", beta, theory.fixed_point(task, range(learned)), tokens[:, -1, :DIM])
-        losses = (labels - predictions) ** 2
-        errors.append(losses.std(ddof=1) / losses.mean())
-    return np.array(errors)
+    maps = [theory.fixed_point(task, range(learned)).effective_map for learned in range(DIM + 1)]
+    losses = squared_errors(sampled, maps, _INDEPENDENT, key=jax.random.key(3))
+    return losses.std(axis=1, ddof=1) / losses.mean(axis=1)
 
 
 def schedule(task: InContextRegression, model: SeparateAttention) -> theory.Schedules:
     """The schedule of drops from the initial weights of one run, in the paper's convention."""
     context = task.context.longest
     scale = weight_factor(model.normalization, "1/N", length=context, factors=3)
-    weights = (model.value[:, 0, DIM], model.key[:, :, :DIM], model.query)
-    return theory.drop_schedule(
-        InContextRegression(task.covariance, context), *(scale * np.asarray(each)[None] for each in weights)
-    )
+    plain = InContextRegression(task.covariance, context)
+    return theory.drop_schedule(plain, *(scale * each[None] for each in weights_of(model)), trials=0)
 
 
 def scheduled(
@@ -243,12 +226,9 @@ def schedule_error(drop: int, ends: Float[np.ndarray, " component"], size: float
     return 1 + max(np.log(float(ends[drop]) / size), 0.0) / 4 * earlier
 
 
-WINDOW = 8.0
-"""About each drop a run is saved for so many time constants before and after."""
-_SPACING = 1 / 8
-"""Of the save times there, in time constants: splines through them are good to 10⁻⁵ of one."""
-_PARTS = 40
-"""Into so many parts an interval with a drop is divided at a time."""
+WINDOW = 8.0  # about each drop a run is saved for so many time constants before and after
+_SPACING = 1 / 8  # Of the save times there, in time constants: splines through them are good to 10⁻⁵ of one.
+_PARTS = 40  # into so many parts an interval with a drop is divided at a time
 
 
 def saved_at_drops(
@@ -259,8 +239,8 @@ def saved_at_drops(
 ) -> xr.Dataset:
     """What `flow` makes of save times that are fine about every passage of a loss through a threshold.
 
-    `times` are any that contain the passages. They are searched for in smaller and smaller intervals, each time with
-    a flow of all runs, which is cheap: a drop of the length `constants` may come after a wait of a million of them.
+    Any `times` that contain the passages are narrowed down, with a flow of all runs each time: a drop of the length
+    `constants` may come after a wait of a million of them.
     """
     while True:
         run = flow(times)
@@ -295,8 +275,7 @@ def _union(parts: list[np.ndarray]) -> Float[np.ndarray, " time"]:
     return np.concatenate([[0.0], times[np.diff(times, prepend=0.0) > 1e-12 * times]])
 
 
-_AROUND = 6
-"""Saved points on either side of a passage through which a spline is laid."""
+_AROUND = 6  # saved points on either side of a passage through which a spline is laid
 
 
 def passage(

@@ -6,7 +6,7 @@ $S = \sum_s z_s z_s^\top$, so where it ends is the least-squares solution $\Thet
 """
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import numpy as np
@@ -15,14 +15,13 @@ from jaxtyping import Float
 from stepwell.experiments import Experiment
 from stepwell.tasks import Batch
 
-from ._onset import cross_tensor, symmetrized
+from ._onset import Growth, Quadratic, symmetrized
 
 DIM = 4
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 PUBLISHED_SEQUENCES = 5000
 STANDARD_ERRORS = 3.0
-ROUNDING = 1e-14
-"""Of a loss."""
+ROUNDING = 1e-14  # of a loss
 TESTS = ("in_context_test_loss", "in_weight_test_loss")
 
 
@@ -36,57 +35,29 @@ class Settings:
     context: int = 31
     heads: int = 8
     init: float = 1e-6
-    steps: int = 5000
-    """The published README has 4,000; the picture goes to 5,000."""
+    steps: int = 5000  # the published README has 4,000; the picture goes to 5,000
     rate: float = 5e-4
     seeds: tuple[int, ...] = tuple(range(100, 124))
-    sequences: int = PUBLISHED_SEQUENCES
-    """For training, and in each of the two test sets."""
+    sequences: int = PUBLISHED_SEQUENCES  # for training, and in each of the two test sets
     record: int = 10
-    tested: int = 20
-    """Test losses are recorded every so many steps."""
-    infinite_runs: int = 3
-    """Of so many seeds the descent is also made on infinitely many sequences."""
+    tested: int = 20  # test losses are recorded every so many steps
+    infinite_runs: int = 3  # of so many seeds the descent is also made on infinitely many sequences
 
     @property
     def experiment(self) -> Experiment:
         """What the command of the published README trains, `python train.py --model attnM --head 8 --init 1e-6
         --white_cov --lr 5e-4 --icl 0`, for the steps of the picture; the share and the number of sequences vary."""
+        given = {"context": self.context, "in_context": 0.0, "centered": True}
         return Experiment(
-            task={
-                "kind": "mixture",
-                "spectrum": "white",
-                "dim": DIM,
-                "context": self.context,
-                "in_context": 0.0,
-                "centered": True,
-            },
+            task={"kind": "mixture", "spectrum": "white", "dim": DIM, **given},
             model={"kind": "merged", "heads": self.heads, "scale": self.init, "normalization": "none"},
             objective={"kind": "moments", "sequences": PUBLISHED_SEQUENCES},
             training={"kind": "descent", "rate": self.rate, "steps": self.steps},
         )
 
 
-@dataclass(frozen=True)
-class Quadratic:
-    r"""$L(\Theta) = c - 2 b^\top\Theta + \Theta^\top G\,\Theta$."""
-
-    gram: Float[np.ndarray, "features features"]
-    cross: Float[np.ndarray, " features"]
-    power: float
-
-    def loss(self, theta: Float[np.ndarray, " features"]) -> float:
-        return float(self.power + theta @ (self.gram @ theta - 2 * self.cross))
-
-    def minimizer(self) -> Float[np.ndarray, " features"]:
-        return np.linalg.solve(self.gram, self.cross)
-
-
 def exact_moments(
-    covariance: Float[np.ndarray, "dim dim"],
-    fixed_task: Float[np.ndarray, " dim"],
-    in_context: float,
-    context: int,
+    covariance: Float[np.ndarray, "dim dim"], fixed_task: Float[np.ndarray, " dim"], in_context: float, context: int
 ) -> Quadratic:
     r"""Of the mixture, a fraction `in_context` of whose sequences have $w\sim\mathcal N(0, I)$, the rest $w_*$.
 
@@ -129,7 +100,7 @@ def exact_moments(
     cross = np.einsum("k,ka,ki->ai", weights, predictions, x)
     second = np.einsum("k,ki,kj->ij", chances, tasks, tasks)
     size = cross.size
-    return Quadratic(gram.reshape(size, size), cross.reshape(size), float(np.sum(second * covariance)))
+    return Quadratic(gram.reshape(size, size), cross.reshape(size), float(np.sum(second * covariance)), dim)
 
 
 def _gaussian_nodes(dim: int, order: int) -> tuple[np.ndarray, np.ndarray]:
@@ -140,69 +111,41 @@ def _gaussian_nodes(dim: int, order: int) -> tuple[np.ndarray, np.ndarray]:
     return nodes, np.array([np.prod(w) for w in itertools.product(weights, repeat=dim)])
 
 
-@dataclass(frozen=True)
-class FirstFall:
-    r"""The first mode to grow, $\Theta = s\,\mathrm{sym}(\ell\otimes r)$, and what it brings.
+def growing(
+    first: Growth, values: Float[np.ndarray, "head width"], key_queries: Float[np.ndarray, "head width dim"]
+) -> Float[np.ndarray, " head"]:
+    r"""What each head has along the first mode: $2\mu_h = \ell\cdot V_h + \langle r, KQ_h\rangle$.
 
-    Near zero the values of head h, $V_h$, grow along $\ell$ and its key-query along r, the leading singular vectors of
-    the tensor $b_{a,(bc)} = E[y_q S_{ab} x_{q,c}]$, at the rate $\sigma$, its singular value. Kept on that direction,
-    $\tau\dot s = 2s(\sigma - \kappa s)$, $\kappa = \theta^\top G\,\theta$, and the loss falls by $\sigma^2/\kappa$ in
-    all. With p = 0 or 1 the direction does not turn, and this is exact.
+    With p = 0 or 1 the direction of that mode does not turn, and its course is exact.
     """
-
-    left: Float[np.ndarray, " width"]
-    right: Float[np.ndarray, "width dim"]
-    rate: float
-    curvature: float
-    others: tuple[np.ndarray, np.ndarray, np.ndarray]
-    """Rates (mode), left (mode, width) and right vectors (mode, width, dim) of the modes that grow more slowly."""
-
-    @property
-    def fall(self) -> float:
-        return self.rate**2 / self.curvature
-
-    @property
-    def theta(self) -> Float[np.ndarray, " features"]:
-        """The coefficients after the fall."""
-        return self.rate / self.curvature * symmetrized(self.left, self.right)
-
-    def half_time(self, values: Float[np.ndarray, "head width"], key_queries: Float[np.ndarray, "head width dim"]):
-        r"""t/τ at half the fall, $s = (1 - 2^{-1/2})\sigma/\kappa$, from initial weights: $s(0) = \|\mu\|^2$,
-        $\mu_h = \tfrac12(\ell\cdot V_h + \langle r, KQ_h\rangle)$; nan where these are above its end."""
-        growing = values @ self.left + np.einsum("hbc,bc->h", key_queries, self.right)
-        ratio = self.rate / self.curvature / float(np.sum(growing**2) / 4)
-        if ratio <= 1:
-            return float("nan")
-        part = 1 - 0.5**0.5
-        return float(np.log(part / (1 - part) * (ratio - 1)) / (2 * self.rate))
-
-    def tangent(self) -> Float[np.ndarray, "features directions"]:
-        """Directions in which weights that have grown along this mode can change their coefficients."""
-        width, dim = self.right.shape
-        columns = [symmetrized(axis, self.right) for axis in np.eye(width)]
-        columns += [symmetrized(self.left, axis.reshape(width, dim)) for axis in np.eye(width * dim)]
-        return np.stack(columns, axis=1)
+    return values @ first.left[0] + np.einsum("hbc,bc->h", key_queries, first.right[0])
 
 
-def leading_mode(
-    gram: Float[np.ndarray, "features features"], cross: Float[np.ndarray, " features"], dim: int
-) -> FirstFall:
-    """The mode that grows fastest under $2 b^\\top\\Theta - \\Theta^\\top G\\,\\Theta$."""
-    left, sizes, right = np.linalg.svd(cross_tensor(cross, dim).reshape(dim + 1, -1), full_matrices=False)
-    first = right[0].reshape(dim + 1, dim)
-    theta = symmetrized(left[:, 0], first)
-    others = sizes[1:], left[:, 1:].T, right[1:].reshape(-1, dim + 1, dim)
-    return FirstFall(left[:, 0], first, float(sizes[0]), float(theta @ gram @ theta), others)
+def half_time(first: Growth, values: np.ndarray, key_queries: np.ndarray) -> float:
+    r"""t/τ at half the fall, $s = (1 - 2^{-1/2})\sigma/\kappa$, from $s(0) = \|\mu\|^2$; nan where that is above its
+    end."""
+    ratio = first.rates[0] / first.curvature / float(np.sum(growing(first, values, key_queries) ** 2) / 4)
+    part = 1 - 0.5**0.5
+    return float(np.log(part / (1 - part) * (ratio - 1)) / (2 * first.rates[0])) if ratio > 1 else float("nan")
 
 
-def missing(first: FirstFall, half_time: float, duration: float, step: float) -> float:
+def tangent(first: Growth) -> Float[np.ndarray, "features directions"]:
+    """Directions in which weights that have grown along the first mode can change their coefficients."""
+    _, width, dim = first.right.shape
+    columns = [symmetrized(axis, first.right[0]) for axis in np.eye(width)]
+    columns += [symmetrized(first.left[0], axis.reshape(width, dim)) for axis in np.eye(width * dim)]
+    return np.stack(columns, axis=1)
+
+
+def missing(first: Growth, half: float, duration: float, step: float) -> float:
     r"""$1 - s/s_\infty$ at the end, of the logistic course; Euler's method delays it by half a step an e-folding."""
-    late = half_time * (1 + first.rate * step / 2)
-    return float(1 / (1 + (2**0.5 - 1) * np.exp(min(2 * first.rate * (duration - late), 700.0))))
+    rate = first.rates[0]
+    late = half * (1 + rate * step / 2)
+    return float(1 / (1 + (2**0.5 - 1) * np.exp(min(2 * rate * (duration - late), 700.0))))
 
 
 def leftover(
-    first: FirstFall,
+    first: Growth,
     trained_on: Quadratic,
     tested_on: Quadratic,
     values: Float[np.ndarray, "head width"],
@@ -215,25 +158,24 @@ def leftover(
     mode as $V_h = \sqrt s\,\hat\mu_h\ell$, $KQ_h = \sqrt s\,\hat\mu_h r$: what the others have along
     $\hat\mu$ counts in first order, through the tangent directions; all of them in second.
     """
-    theta, tangent, half = first.theta, first.tangent(), first.half_time(values, key_queries)
-    growing = values @ first.left + np.einsum("hbc,bc->h", key_queries, first.right)
-    unit = growing / np.linalg.norm(growing)
-    later = leading_mode(trained_on.gram, trained_on.cross - trained_on.gram @ theta, first.left.size - 1).rate
+    theta, half, along = first.theta, half_time(first, values, key_queries), growing(first, values, key_queries)
+    unit = along / np.linalg.norm(along)
+    later = Growth.of(replace(trained_on, cross=trained_on.cross - trained_on.gram @ theta)).rates[0]
     beside = _grown(first, unit[None] @ values, np.einsum("h,hbc->bc", unit, key_queries)[None], half)
     everything = _grown(first, values, key_queries, half)
     gradient = 2 * (tested_on.gram @ theta - tested_on.cross)
-    linear = (first.rate / first.curvature) ** 0.5 * np.linalg.norm(tangent.T @ gradient) * beside**0.5
+    linear = (first.rates[0] / first.curvature) ** 0.5 * np.linalg.norm(tangent(first).T @ gradient) * beside**0.5
     second = np.linalg.norm(gradient) * everything / 2
     more = np.exp(min(later * (duration - half), 300.0))
     return float(linear * more + second * more**2)
 
 
-def _grown(first: FirstFall, values: np.ndarray, key_queries: np.ndarray, time: float) -> float:
+def _grown(first: Growth, values: np.ndarray, key_queries: np.ndarray, time: float) -> float:
     """The squared size, after a time near zero, of weights without what they have along the first mode."""
-    rates, left, right = first.others
+    rates, left, right = first.rates[1:], first.left[1:], first.right[1:]
     size = np.sum(values**2) + np.sum(key_queries**2)
-    growing = values @ left.T + np.einsum("hbc,kbc->hk", key_queries, right)
-    return float(size + np.sum(growing**2 / 2 * (np.exp(2 * rates * time) - 1)))
+    along = values @ left.T + np.einsum("hbc,kbc->hk", key_queries, right)
+    return float(size + np.sum(along**2 / 2 * (np.exp(2 * rates * time) - 1)))
 
 
 @dataclass(frozen=True)
@@ -245,17 +187,18 @@ class Deviation:
 
 
 def expected_deviation(
-    first: FirstFall, trained_on: Quadratic, train: Batch, tested_on: Quadratic, test: Batch
+    first: Growth, trained_on: Quadratic, train: Batch, tested_on: Quadratic, test: Batch
 ) -> Deviation:
     r"""Delta method at the theory's $\Theta$, from a training and a test set that no judged run has.
 
     A sample shifts $\Theta$, within the tangent directions J, by
     $\delta = J(J^\top GJ)^+J^\top\langle e\phi\rangle$, e the errors on the training sequences; the test loss by
     $\nabla L\cdot\delta + \delta^\top G_{test}\delta$. To this comes the standard error of the test set itself."""
-    theta, tangent = first.theta, first.tangent()
+    theta, directions = first.theta, tangent(first)
     features, labels = _features(train)
     scores = (labels - features @ theta)[:, None] * features
-    solve = tangent @ np.linalg.pinv(tangent.T @ trained_on.gram @ tangent, rcond=1e-10, hermitian=True) @ tangent.T
+    within = np.linalg.pinv(directions.T @ trained_on.gram @ directions, rcond=1e-10, hermitian=True)
+    solve = directions @ within @ directions.T
     spread = solve @ (scores.T @ scores) @ solve / len(labels) ** 2
     gradient = 2 * (tested_on.gram @ theta - tested_on.cross)
     features, labels = _features(test)

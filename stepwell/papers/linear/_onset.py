@@ -14,15 +14,18 @@ $y = \sum_k\sigma_k s_k/F$ and $F = \sigma_1^2/\kappa$.
 
 from dataclasses import dataclass
 
+import jax.numpy as jnp
 import numpy as np
 import scipy
 import xarray as xr
 from jaxtyping import Float
 
 from stepwell.analysis.style import scientific
-from stepwell.figures import Claim
+from stepwell.figures import Claim, Origin
 from stepwell.models import MergedAttention
 from stepwell.objectives import Moments
+
+from ._runs import labeled
 
 PART = 0.01
 """The fall has begun when this part of F is reached: weights are still so small that modes grow independently."""
@@ -31,25 +34,61 @@ AMPLITUDE = (1 - PART) ** -0.5 - 1
 
 
 @dataclass(frozen=True)
+class Quadratic:
+    r"""$L(\Theta) = c - 2 b^\top\Theta + \Theta^\top G\,\Theta$, the loss of attention that is not divided by N."""
+
+    gram: Float[np.ndarray, "features features"]
+    cross: Float[np.ndarray, " features"]
+    power: float
+    dim: int
+
+    def loss(self, theta: Float[np.ndarray, " features"]) -> float:
+        return float(self.power + theta @ (self.gram @ theta - 2 * self.cross))
+
+    def minimizer(self) -> Float[np.ndarray, " features"]:
+        return np.linalg.solve(self.gram, self.cross)
+
+    def objective(self, context: int | None = None) -> Moments:
+        """As an objective; of attention divided by the context, if one is given."""
+        gram, cross = (jnp.asarray(self.gram), jnp.asarray(self.cross)[None])
+        gram, cross = (gram, cross) if context is None else (gram / context**2, cross / context)
+        normalization = "none" if context is None else "1/N"
+        return Moments(gram, cross, jnp.asarray(self.power), self.dim, 1, "full", normalization, True)
+
+
+@dataclass(frozen=True)
 class Growth:
-    """The modes in which small weights grow: B of the module's docstring, and the fall F that the first would bring."""
+    r"""The modes in which small weights grow: B of the module's docstring, and the curvature κ of the first.
+
+    Kept on that direction, $\Theta = s\,\mathrm{sym}(\ell\otimes r)$ with $\tau\dot s = 2s(\sigma - \kappa s)$, and the
+    loss falls by $F = \sigma^2/\kappa$ in all.
+    """
 
     rates: Float[np.ndarray, " mode"]
     left: Float[np.ndarray, "mode width"]
     right: Float[np.ndarray, "mode width dim"]
-    fall: float
+    curvature: float
 
     @classmethod
-    def of(cls, moments: Moments, *, held: bool = False) -> "Growth":
+    def of(cls, moments: Moments | Quadratic, *, held: bool = False) -> "Growth":
         """The modes of given data. `held`: without the label blocks, weights from inputs to labels and back."""
         dim = moments.dim
-        tensor = cross_tensor(np.asarray(moments.cross)[0], dim)
+        tensor = cross_tensor(np.ravel(moments.cross), dim)
         if held:
             tensor[:dim], tensor[dim, dim] = 0.0, 0.0
         left, rates, right = np.linalg.svd(tensor.reshape(dim + 1, -1), full_matrices=False)
         right = right.reshape(-1, dim + 1, dim)
         theta = symmetrized(left[:, 0], right[0])
-        return cls(rates, left.T, right, float(rates[0] ** 2 / (theta @ np.asarray(moments.gram) @ theta)))
+        return cls(rates, left.T, right, float(theta @ np.asarray(moments.gram) @ theta))
+
+    @property
+    def fall(self) -> float:
+        return float(self.rates[0] ** 2 / self.curvature)
+
+    @property
+    def theta(self) -> Float[np.ndarray, " features"]:
+        """The coefficients after the fall of the first mode."""
+        return self.rates[0] / self.curvature * symmetrized(self.left[0], self.right[0])
 
     def onset(self, model: MergedAttention, rate: float) -> float:
         """The number of steps of descent after which the loss has fallen by `PART` of F; nan for weights that are not
@@ -109,16 +148,16 @@ def onset_claim(identifier: str, statement: str, run: xr.Dataset, expected: xr.D
     steps = run["step"].values
     due = ((steps[1] < predicted) & (predicted < steps[-1])) | np.isfinite(measured)
     due &= np.isfinite(predicted) & (np.diff(steps).max() <= uncertainty / AMPLITUDE)
-    return Claim.over(
+    names = {"run": "seed", "seed": "seed", "share": "icl"}
+    axes = {names[str(dim)]: run[dim].values for dim in run["loss"].dims if dim != "step"}
+    return Origin("theory", "papers.linear._onset").close(
         identifier,
         statement,
         predicted=1.0,
-        measured=measured[due] / predicted[due],
+        measured=labeled(measured / predicted, due, **axes),
         tolerance=uncertainty[due] / predicted[due],
         basis="interaction of modes, of the order of their amplitude, in e-foldings of the wait",
         counted=counted,
-        kind="theory",
-        source="papers.linear._onset",
     )
 
 

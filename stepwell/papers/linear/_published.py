@@ -75,16 +75,13 @@ def curve_claim(identifier: str, what: str, source: str, counts: Int[np.ndarray,
         f"{what} within the range of {seeds} of our seeds: fraction of points outside the range of all other curves, "
         f"by which it ranks {rank} of {len(counts)} (rank test, {level})"
     )
-    origin: Origin = {"kind": "paper", "source": source, "only_published": True}
-    if seeds < 2:
-        return Claim.cannot_be_judged(identifier, statement, why="a range needs two seeds", **origin)
-    return Claim.at_most(
+    return Origin("paper", source, only_published=True).at_most(
         identifier,
         statement,
         predicted=counts[1:].max() / points,
         measured=counts[0] / points,
         basis=f"the largest of ours; read to ±{STEP_ERROR:g} steps, ±{LOSS_ERROR:g}",
-        **origin,
+        unless="" if seeds > 1 else "a range needs two seeds",
     )
 
 

@@ -9,7 +9,7 @@ order cancels. With $g = -2\dot W$ and a step of time $2\eta$ the drift is $2\et
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -21,35 +21,24 @@ from jaxtyping import Float
 from stepwell.analysis import conserved, conserved_drift
 from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, VERMILION, new_figure, styled, superscript
 from stepwell.dynamics import Ensemble, Record, descend, flow
-from stepwell.figures import Claim, Data, Figure, slug
+from stepwell.figures import Claim, Data, Figure, Origin, slug
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Moments
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT
 
-from ._runs import described
+from ._drawing import only_ticks
+from ._runs import along, described, labeled, slope
 
-CAPTION = (
-    "In each head, gradient flow conserves v² − Σ‖k‖² and the matrix KKᵀ − QQᵀ (separate keys and queries, of any "
-    "rank), or v² − ‖U‖² (merged); the paper has this for rank one. (a) Along a run at the finest tolerance: with plus "
-    "signs in place of minus the same squares change by orders of magnitude (dotted), what is conserved by the "
-    "solver's error alone (solid); each is the largest change over the heads. (b) The largest drift over a run against "
-    "the tolerance of the solver: it is the solver's error and nothing else. (c) Gradient descent at rate η conserves "
-    "them to first order only: the largest drift over the same time (points), and our prediction from the flow, 2η "
-    "times the integral of the same differences of squared velocities (lines)."
-)
-DRIFT = 100.0
-"""What is conserved may drift by so many tolerances of the solver. On seeds 2 to 7 it does by 0.7 to 28."""
-SHOWN = 10
-"""Of the save times, every so many are kept and drawn."""
-COLORS = {"separate, rank 1": BLUE, "separate, rank 3": VERMILION, "merged": GREEN}
-MARKERS: dict[str, dict[str, Any]] = {
-    "separate, rank 1": {"marker": "o", "markersize": 10, "fillstyle": "none"},
-    "separate, rank 3": {"marker": "s", "markersize": 5},
-    "merged": {"marker": "v", "markersize": 6},
+DRIFT = 100.0  # What is conserved may drift by so many tolerances of the solver. On seeds 2 to 7 it does by 0.7 to 28.
+SHOWN = 10  # of the save times, every so many are kept and drawn
+STYLES: dict[str, dict[str, Any]] = {
+    "separate, rank 1": {"color": BLUE, "marker": "o", "markersize": 10, "fillstyle": "none"},
+    "separate, rank 3": {"color": VERMILION, "marker": "s", "markersize": 5},
+    "merged": {"color": GREEN, "marker": "v", "markersize": 6},
 }
-KINDS = tuple(COLORS)
+KINDS = tuple(STYLES)
 
 
 @dataclass(frozen=True)
@@ -60,10 +49,8 @@ class Settings:
     context: int = 31
     heads: int = 3
     init: float = 0.1
-    seed: int = 81
-    """Of the initial weights."""
-    until: float = 300.0
-    """Flow time: several drops of the loss."""
+    seed: int = 81  # of the initial weights
+    until: float = 300.0  # Flow time: several drops of the loss.
     sequences: int = 2000
     tolerances: tuple[float, ...] = (1e-4, 1e-6, 1e-8, 1e-10)
     rates: tuple[float, ...] = (0.1, 0.05, 0.025, 0.0125)
@@ -74,19 +61,10 @@ class Settings:
         return InContextRegression(covariance(self.eigenvalues, key=jax.random.key(0)), self.context)
 
 
-def describe(settings: Settings) -> dict[str, Any]:
-    return described(settings, dim=len(settings.eigenvalues), initial="Gaussian, label blocks too")
-
-
 def simulate(settings: Settings) -> Data:
     objective = Moments.of_task(settings.task, settings.sequences, progress=False, key=jax.random.key(1))
-    flows = {kind: run_flows(kind, objective, settings) for kind in KINDS}
-    return {
-        "flow": xr.concat(flows.values(), dim="kind").assign_coords(kind=list(KINDS)),
-        "descent": xr.concat([run_descent(kind, objective, settings) for kind in KINDS], dim="kind").assign_coords(
-            kind=list(KINDS)
-        ),
-    }
+    runs = {"flow": run_flows, "descent": run_descent}
+    return {name: along((run(kind, objective, settings) for kind in KINDS), kind=KINDS) for name, run in runs.items()}
 
 
 def initial_model(kind: str, settings: Settings) -> SeparateAttention | MergedAttention:
@@ -117,8 +95,7 @@ def movement(run: xr.Dataset) -> Float[np.ndarray, "run time"]:
 def run_flows(kind: str, objective: Moments, settings: Settings) -> xr.Dataset:
     """Gradient flow at each tolerance: how much the conserved quantities drift, and how much the weights change.
 
-    `predicted`: the drift of descent over its rate. By LSODA, whose program is compiled in half the time: each kind of
-    model needs one of its own for four runs.
+    `predicted`: the drift of descent over its rate.
     """
     times = np.linspace(0.0, settings.until, settings.points)
     drifts, run = [], xr.Dataset()
@@ -163,80 +140,63 @@ def run_descent(kind: str, objective: Moments, settings: Settings) -> xr.Dataset
     options: dict[str, Any] = {"record": Record(every=int(steps[-1]) // 160, snapshots=161), "progress": False}
     models = Ensemble.of([initial_model(kind, settings)] * rates.size)
     run = descend(models, objective, rate=rates, steps=int(steps[-1]), **options)
-    drifts = drift(run)
-    within = run["snapshot"].values[None] <= steps[:, None]
-    return xr.Dataset(
-        {"drift": ("rate", np.where(within, drifts, 0.0).max(axis=1))},
-        {"rate": rates},
-    )
+    within = run["snapshot"].values <= steps[:, None]
+    return xr.Dataset({"drift": ("rate", np.where(within, drift(run), 0.0).max(axis=1))}, {"rate": rates})
 
 
 def claims(data: Data, settings: Settings) -> list[Claim]:
     flows, descent = data["flow"], data["descent"]
     largest = flows["drift"].max("time")
-    tolerance = flows["tolerance"].values
-    rates = descent["rate"].values
-    slopes = [np.polyfit(np.log(rates), np.log(row), 1)[0] for row in descent["drift"].values if rates.size > 1]
+    tolerance, rates = flows["tolerance"].values, descent["rate"].values
+    slopes = [slope(np.log(rates), np.log(row)) for row in descent["drift"].values if rates.size > 1]
     ratio = descent["drift"] / (flows["predicted"] * descent["rate"])
     # A step of time 2η against the fastest growth is the next order.
     order = 2 * np.multiply.outer(flows["fastest"].values, rates)
-    sources: dict[str, Any] = {
-        "separate, rank 1": {"kind": "paper", "source": "Appendix E.8"},
-        "separate, rank 3": {"kind": "theory", "source": "stepwell.theory.linear.separate_conserved"},
-        "merged": {"kind": "theory", "source": "stepwell.theory.linear.merged_conserved"},
-    }
-    per_kind: Any = {"counted": "kinds of model"}
-    descending: Any = {"kind": "theory", "source": "a step changes v² − ‖k‖² by η²(g_v² − ‖g_k‖²)"}
-    drift_claims = [
-        Claim.over(
-            f"drift-{slug(kind)}",
-            f"{kind}: what is conserved drifts along the flow by no more than the solver's error, and falls with it: "
-            f"largest drift, for each tolerance from {tolerance[0]:g} to {tolerance[-1]:g}",
-            predicted=0.0,
-            measured=largest.sel(kind=kind).values,
-            tolerance=DRIFT * tolerance,
-            basis=f"{DRIFT:g} times the tolerance, four times the largest of six other seeds",
-            counted="tolerances",
-            explored=True,
-            **sources[kind],
-        )
-        for kind in KINDS
-    ]
+    origins = (
+        Origin("paper", "Appendix E.8", explored=True),
+        Origin("theory", "stepwell.theory.linear.separate_conserved", explored=True),
+        Origin("theory", "stepwell.theory.linear.merged_conserved", explored=True),
+    )
+    step = "a step changes v² − ‖k‖² by η²(g_v² − ‖g_k‖²)"
     return [
-        *drift_claims,
-        Claim.over(
+        *(
+            origin.close(
+                f"drift-{slug(kind)}",
+                f"{kind}: what is conserved drifts along the flow by no more than the solver's error, and falls with "
+                f"it: largest drift, for each tolerance from {tolerance[0]:g} to {tolerance[-1]:g}",
+                measured=largest.sel(kind=kind),
+                tolerance=DRIFT * tolerance,
+                basis=f"{DRIFT:g} times the tolerance, four times the largest of six other seeds",
+                counted="tolerances",
+            )
+            for kind, origin in zip(KINDS, origins, strict=True)
+        ),
+        Origin("theory", step).close(
             "by-rate",
             "Under descent the drift over a given time goes as the rate η: exponent fitted, one for each kind of model",
             predicted=1.0,
-            measured=slopes,
+            measured=labeled(slopes, kind=descent["kind"].values) if slopes else [],
             tolerance=order.max(axis=1) / np.ptp(np.log(rates)) if slopes else 0.0,
             basis="next order: a step of time 2η against the fastest growth, over the range of ln η",
-            **per_kind,
-            **descending,
+            counted="kinds of model",
         ),
-        Claim.over(
+        Origin("theory", step, explored=True).close(
             "descent-drift",
             "Under descent the drift is 2η∫(v̇² − Σ‖k̇‖²)dt and its like along the flow: largest drift over the "
             "predicted, one ratio for each kind of model and rate",
             predicted=1.0,
-            measured=ratio.transpose("kind", "rate").values.ravel(),
+            measured=ratio.transpose("kind", "rate"),
             tolerance=order.ravel(),
             basis="next order: a step of time 2η against the fastest growth",
             counted="runs of descent",
-            explored=True,
-            **descending,
         ),
-        Claim.over(
+        Origin("check", "squares of the weights at the minimum are between 1 and 10").at_least(
             "moves",
             "The runs move: change of the same squares with plus signs, one for each kind of model",
             predicted=1.0,
-            measured=flows["moved"].max("time").values,
-            tolerance=0,
+            measured=flows["moved"].max("time"),
             basis="conservation along runs that do not move would say nothing",
-            relation=">=",
-            kind="check",
-            source="squares of the weights at the minimum are between 1 and 10",
-            **per_kind,
+            counted="kinds of model",
         ),
     ]
 
@@ -246,21 +206,20 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
     tolerance, rates = flows["tolerance"].values, descent["rate"].values
     with styled():
         figure = new_figure(11.5, 4.2)
-        along, by_tolerance, by_rate = figure.subplots(1, 3)
-        for kind, color in COLORS.items():
-            mine = flows.sel(kind=kind)
+        course, by_tolerance, by_rate = figure.subplots(1, 3)
+        for kind, style in STYLES.items():
+            mine, color = flows.sel(kind=kind), style["color"]
             time = mine["time"].values[1:]
-            along.semilogy(time, np.maximum(mine["drift"][-1, 1:], 1e-17), color=color, linewidth=1.4)
-            along.semilogy(time, mine["moved"][1:], ":", color=color, linewidth=1.6)
-            style: Any = {"color": color, "label": kind, **MARKERS[kind]}
-            by_tolerance.loglog(tolerance, mine["drift"].max("time"), **style)
-            by_rate.loglog(rates, descent["drift"].sel(kind=kind), linestyle="none", **style)
+            course.semilogy(time, np.maximum(mine["drift"][-1, 1:], 1e-17), color=color, linewidth=1.4)
+            course.semilogy(time, mine["moved"][1:], ":", color=color, linewidth=1.6)
+            by_tolerance.loglog(tolerance, mine["drift"].max("time"), label=kind, **style)
+            by_rate.loglog(rates, descent["drift"].sel(kind=kind), linestyle="none", label=kind, **style)
             by_rate.loglog(rates, float(mine["predicted"]) * rates, color=color, linewidth=1.2)
-        along.plot([], [], ":", color=GRAY, label="squares with plus signs")
-        along.plot([], [], color=GRAY, linewidth=1.4, label="conserved quantities")
-        along.set(xlabel="training time $t/\\tau$", ylabel="largest change since initialization", ylim=(None, 1e3))
-        along.legend(loc="upper right", ncols=1, fontsize=8)
-        along.set_title(f"(a) Along the flow, tolerance 10{superscript(round(np.log10(tolerance[-1])))}")
+        course.plot([], [], ":", color=GRAY, label="squares with plus signs")
+        course.plot([], [], color=GRAY, linewidth=1.4, label="conserved quantities")
+        course.set(xlabel="training time $t/\\tau$", ylabel="largest change since initialization", ylim=(None, 1e3))
+        course.legend(loc="upper right", ncols=1, fontsize=8)
+        course.set_title(f"(a) Along the flow, tolerance 10{superscript(round(np.log10(tolerance[-1])))}")
         first = 2 * float(flows["drift"].max("time").isel(tolerance=0).max()) / tolerance[0]
         by_tolerance.plot(tolerance, first * tolerance, "--", color=BLACK, linewidth=1.1, label="slope 1")
         by_tolerance.set(xlabel="relative tolerance of the solver", ylabel="largest drift over the run")
@@ -268,8 +227,7 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         by_tolerance.legend(loc="lower right")
         by_rate.plot([], [], color=GRAY, linewidth=1.2, label="predicted")
         by_rate.set(xlabel="rate $\\eta$ of descent", ylabel="largest drift over the same time")
-        by_rate.set_xticks(rates, [f"{rate:g}" for rate in rates])
-        by_rate.set_xticks([], minor=True)
+        only_ticks(by_rate, rates)
         by_rate.set_title("(c) Descent: first order in the rate")
         by_rate.legend(loc="lower right")
     return figure
@@ -277,11 +235,19 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
 
 FIGURE = Figure(
     title="Gradient flow conserves the balance of value, key and query in each head",
-    caption=CAPTION,
+    caption=(
+        "In each head, gradient flow conserves v² − Σ‖k‖² and the matrix KKᵀ − QQᵀ (separate keys and queries, of any "
+        "rank), or v² − ‖U‖² (merged); the paper has this for rank one. (a) Along a run at the finest tolerance: with "
+        "plus signs in place of minus the same squares change by orders of magnitude (dotted), what is conserved by "
+        "the solver's error alone (solid); each is the largest change over the heads. (b) The largest drift over a run "
+        "against the tolerance of the solver: it is the solver's error and nothing else. (c) Gradient descent at rate "
+        "η conserves them to first order only: the largest drift over the same time (points), and our prediction from "
+        "the flow, 2η times the integral of the same differences of squared velocities (lines)."
+    ),
     source="Appendix E.8",
     settings=Settings(),
     quick=Settings(sequences=500, tolerances=(1e-4, 1e-10), rates=(0.1, 0.025), points=1001),
-    described=describe,
+    described=partial(described, initial="Gaussian, label blocks too"),
     simulate=simulate,
     claims=claims,
     draw=draw,

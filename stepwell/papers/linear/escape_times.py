@@ -5,6 +5,7 @@ negative curvature, left hyperbolically. Both are leading orders: what they leav
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,13 +16,15 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from stepwell.analysis.style import BLACK, PALETTE, new_figure, styled
-from stepwell.figures import Claim, Data, Figure
+from stepwell.figures import Claim, Data, Figure, Origin
 from stepwell.models import MergedAttention, SeparateAttention
+from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT
 
-from ._runs import described, flow_losses, slope, waits
+from ._drawing import lines
+from ._runs import described, flow_at, labeled, passages, slope, spread_times, weights_of
 
 DIM = 4
 SPECTRA = ((0.25, 0.25, 0.25, 0.25), (0.4, 0.3, 0.2, 0.1), (0.7, 0.15, 0.1, 0.05))
@@ -29,19 +32,8 @@ ALIGNED = SPECTRA[1]
 RTOL = 1e-9
 SOLVER = 1e-6
 """Relative error of a time, or error in units of 1/‖Λ²‖: the solver's tolerance at each of up to a thousand steps."""
-HALF_OF_THE_MAP = 0.75
-"""With the map at half its end, the loss, quadratic in it, has made three quarters of its fall."""
-FITTED = 1e-2
-"""The separate law is fitted to initial weights up to this."""
-
-CAPTION = (
-    "Time from initialization until the first drop, at infinitely many sequences, and the paper's two laws (dashed). "
-    "(a) Merged attention from random weights of standard deviation w, for three covariances and several seeds: time "
-    "of half the drop. (b) Separate attention, one head along component d at k = q = v₀ e_d: time at which the map is "
-    "halfway, multiplied by λ_d². (c), (d) What the laws leave out. (c) A constant, which depends on the covariance "
-    "and the seed but not on w: lines are our prediction from the initial weights. (d) A part that vanishes in "
-    "proportion to v₀: lines solve the paper's scalar equation (21), which holds at any v₀."
-)
+HALF_OF_THE_MAP = 0.75  # with the map at half its end, the loss, quadratic in it, has made three quarters of its fall
+FITTED = 1e-2  # the separate law is fitted to initial weights up to this
 
 
 @dataclass(frozen=True)
@@ -58,44 +50,40 @@ class Settings:
         return InContextRegression(covariance(spectrum), self.context)
 
 
-def describe(settings: Settings) -> dict[str, Any]:
-    spectra = {"eigenvalues, merged": [str(spectrum) for spectrum in SPECTRA], "eigenvalues, separate": ALIGNED}
-    return described(
-        settings, data="infinitely many sequences", initial="Gaussian; settings were chosen on seeds 0 to 2", **spectra
-    )
-
-
 def simulate(settings: Settings) -> Data:
     return {"merged": merged_times(settings), "separate": separate_times(settings)}
 
 
-def merged_times(settings: Settings) -> xr.Dataset:
-    """`time` of half the drop over (spectrum, seed, scale), from random weights; `predicted` from these weights.
+def _time(models: Any, task: InContextRegression, times: np.ndarray, level: float, init: float) -> np.ndarray:
+    """When the loss of gradient flow on infinitely many sequences from each model comes down to a level."""
+    runs = flow_at(models, Population(task), times, rtol=RTOL, atol=RTOL * init)
+    return passages(runs["time"].values, runs["loss"].values, [level])[:, 0]
 
-    `rate` is the law's; `start` and `grown` are the norms of all weights at initialization, expected, and of one layer
-    at the end.
+
+def merged_times(settings: Settings) -> xr.Dataset:
+    """`time` of half the drop over (spectrum, seed, scale), from random weights, and `predicted` from these.
+
+    `start` and `grown` are the norms of all weights at initialization, expected, and of one layer at the end.
     """
     tasks = [settings.task(spectrum) for spectrum in SPECTRA]
-    shape = (len(SPECTRA), len(settings.seeds), len(settings.scales))
-    times, predicted = np.empty(shape), np.empty(shape)
-    for row, given in enumerate(tasks):
-        levels, rate = theory.levels(given), theory.merged_escape_rate(given)
+    rates = [theory.merged_escape_rate(task) for task in tasks]
+    times, predicted = np.empty((2, len(SPECTRA), len(settings.seeds), len(settings.scales)))
+    for row, (given, rate) in enumerate(zip(tasks, rates, strict=True)):
+        levels = theory.levels(given)
         for column, scale in enumerate(settings.scales):
-            models = [
-                MergedAttention.random(dim=DIM, heads=settings.heads, scale=scale, key=jax.random.key(seed))
-                for seed in settings.seeds
-            ]
-            expected = np.array([_half_drop_time(given, model) for model in models])
-            fine = np.unique(np.add.outer(expected, np.linspace(-1, 1, 201) / rate))
-            tolerances: Any = {"rtol": RTOL, "atol": RTOL * scale}
-            runs = flow_losses(models, given, expected.max() + 5 / rate, extra_times=fine[fine > 0], **tolerances)
-            times[row, :, column] = waits(runs, levels[0], levels[-1], part=0.5)
+            options: Any = {"dim": DIM, "heads": settings.heads, "scale": scale}
+            models = [MergedAttention.random(**options, key=jax.random.key(seed)) for seed in settings.seeds]
+            starts = [theory.merged_initial(given, *weights_of(model)) for model in models]
+            expected = np.array([theory.half_drop_time(given, *start) for start in starts])
+            fine = np.add.outer(expected, np.linspace(-1, 1, 201) / rate)
+            saved = np.union1d(spread_times(expected.max() + 5 / rate), fine[fine > 0])
+            times[row, :, column] = _time(models, given, saved, (levels[0] + levels[-1]) / 2, scale)
             predicted[row, :, column] = expected
     return xr.Dataset(
         {
             "time": (("spectrum", "seed", "scale"), times, {"units": TIME_UNIT}),
             "predicted": (("spectrum", "seed", "scale"), predicted, {"units": TIME_UNIT}),
-            "rate": ("spectrum", [theory.merged_escape_rate(task) for task in tasks]),
+            "rate": ("spectrum", rates),
             "grown": ("spectrum", [np.linalg.norm(theory.modes(task).ends) ** 0.5 for task in tasks]),
             "start": ("scale", np.array(settings.scales) * (settings.heads * (DIM**2 + 1)) ** 0.5),
         },
@@ -103,123 +91,92 @@ def merged_times(settings: Settings) -> xr.Dataset:
     )
 
 
-def _half_drop_time(given: InContextRegression, model: MergedAttention) -> float:
-    """By the D + 1 scalar equations, from the initial weights."""
-    values, key_queries = np.asarray(model.value)[:, 0, DIM], np.asarray(model.key_query)[:, :DIM]
-    return theory.half_drop_time(given, *theory.merged_start(given, values, key_queries))
-
-
 def separate_times(settings: Settings, *, theory_task: InContextRegression | None = None) -> xr.Dataset:
     """`time` until the map is halfway, over (component, value), of one aligned head; predicted for `theory_task`."""
     given = settings.task(ALIGNED)
     expected_of = given if theory_task is None else theory_task
-    shape = (DIM, len(settings.values))
-    times, course, law = np.empty(shape), np.empty(shape), np.empty(shape)
-    for place in np.ndindex(shape):
+    times, course, law = np.empty((3, DIM, len(settings.values)))
+    for place in np.ndindex(times.shape):
         component, value = place[0], settings.values[place[1]]
         order = jnp.asarray(np.roll(np.eye(DIM), -component, axis=1))
         model = SeparateAttention.aligned(order, heads=1, scale=value)
         end = theory.aligned_end(expected_of, component)
         course[place] = theory.aligned_time(expected_of, component, value, np.array([end * 0.5 ** (1 / 3)]))[0]
-        law[place] = theory.aligned_escape_time(expected_of, component, value)
+        law[place] = theory.new_head_time(expected_of, component, value)
         until, width = (2 + 20 * value) * law[place], min(end * value * law[place], course[place] / 20)
         # As many times for every value: a program compiled once serves all.
         fine = course[place] + width * np.linspace(-1, 1, 801)
-        high = theory.levels(given)[0]
-        low = high - theory.component_gains(given)[component]
-        run = flow_losses([model], given, until, rtol=RTOL, atol=RTOL * value, extra_times=fine)
-        times[place] = waits(run, high, low, part=HALF_OF_THE_MAP)[0]
-    waiting = xr.Dataset(
-        {
-            "time": (("component", "value"), times),
-            "course": (("component", "value"), course),
-            "law": (("component", "value"), law),
-            "grown": ("component", [theory.aligned_end(expected_of, d) for d in range(DIM)]),
-        },
-        {"value": list(settings.values)},
-    )
-    for name in ("time", "course", "law"):
-        waiting[name].attrs["units"] = TIME_UNIT
-    return waiting
+        level = theory.levels(given)[0] - HALF_OF_THE_MAP * theory.components(given).gains[component]
+        times[place] = _time([model], given, np.union1d(spread_times(until), fine), level, value)[0]
+    grown = ("component", [theory.aligned_end(expected_of, d) for d in range(DIM)])
+    columns = {"time": times, "course": course, "law": law}
+    waiting = {name: (("component", "value"), each, {"units": TIME_UNIT}) for name, each in columns.items()}
+    return xr.Dataset({**waiting, "grown": grown}, {"value": list(settings.values)})
 
 
 def claims(data: Data, settings: Settings) -> list[Claim]:
     merged, separate = data["merged"], data["separate"]
     logs = np.log(1 / merged["scale"].values)
     spread, rates = np.ptp(logs), merged["rate"].values
-    slopes = [_slope(logs, row) * rate for rate, rows in zip(rates, merged["time"].values, strict=True) for row in rows]
+    slopes = [slope(logs, row) * rate for rate, rows in zip(rates, merged["time"].values, strict=True) for row in rows]
     # Initial over grown weights, of each spectrum (and scale): the first order that is left out.
     order = (merged["start"] / merged["grown"]).transpose("spectrum", "scale").values
     late = (merged["time"] - merged["predicted"]) * merged["rate"]
     small = separate.sel(value=separate["value"].values <= FITTED).sortby("value")
     starts, smallest = small["value"].values, small.isel(value=slice(1))
-    ratios = (separate["time"] / separate["course"]).values.ravel()
+    exponents = [slope(np.log(starts), np.log(row)) for row in small["time"].values if starts.size > 1]
+    ratios, components = separate["time"] / separate["course"], range(1, DIM + 1)
+    spectra = [str(spectrum) for spectrum in SPECTRA]
+    by_scalar = Origin("paper", "Section 4.3, equation (21), Appendix E.6")
     return [
-        Claim.over(
+        Origin("paper", "Section 3.3, Appendix D.6.1").close(
             "merged-slope",
             f"Merged: time against ln(1/w) has the slope 1/‖Λ²‖: slope × ‖Λ²‖, one for each of {len(SPECTRA)} "
             "covariances and each seed",
             predicted=1.0,
-            measured=slopes if spread > 0 else [],
+            measured=labeled(slopes, spectrum=spectra, seed=merged["seed"].values) if spread > 0 else [],
             tolerance=np.repeat(order.max(axis=1) / (spread or 1.0), merged.sizes["seed"]) + SOLVER,
             basis="initial over grown weights, at the largest w, over the range of ln(1/w); solver",
             counted="runs over all w",
-            kind="paper",
-            source="Section 3.3, Appendix D.6.1",
         ),
-        Claim.over(
+        Origin("theory", "stepwell.theory.linear.half_drop_time", explored=True).close(
             "merged-time",
             "Merged: time of half the drop, predicted from the initial weights: measured less predicted, times ‖Λ²‖, "
             "one for each covariance, seed and w",
-            predicted=0.0,
-            measured=late.transpose("spectrum", "seed", "scale").values.ravel(),
+            measured=late.transpose("spectrum", "seed", "scale").assign_coords(spectrum=spectra),
             tolerance=np.repeat(order[:, None], merged.sizes["seed"], axis=1).ravel() + SOLVER,
             basis="initial over grown weights; solver",
             counted="runs",
-            kind="theory",
-            source="stepwell.theory.linear.half_drop_time",
-            explored=True,
         ),
-        Claim.over(
+        by_scalar.close(
             "separate-exponent",
             f"Separate: time goes as a power of the initial weight v₀: exponent, one for each of {DIM} components",
             predicted=-1.0,
-            measured=[_slope(np.log(starts), np.log(row)) for row in small["time"].values if starts.size > 1],
+            measured=labeled(exponents, component=components) if exponents else [],
             tolerance=starts.max(initial=0.0) / small["grown"].values,
             basis="initial over grown weight, at the largest initial weight fitted",
             counted="components",
-            kind="paper",
-            source="Section 4.3, equation (21), Appendix E.6",
         ),
-        Claim.over(
+        by_scalar.close(
             "separate-prefactor",
             "Separate: time goes as 1/λ_d², and is 1/(λ_d²v₀) for small v₀: time from the smallest v₀ over that, one "
             f"ratio for each of {DIM} components",
             predicted=1.0,
-            measured=(smallest["time"] / smallest["law"]).values.ravel(),
+            measured=(smallest["time"] / smallest["law"]).rename({"value": "initial value"}),
             tolerance=starts.min(initial=FITTED) / small["grown"].values,
             basis="initial over grown weight",
             counted="components",
-            kind="paper",
-            source="Section 4.3, equation (21), Appendix E.6",
         ),
-        Claim.over(
+        Origin("paper", "Section 4.3, equation (21)").close(
             "separate-course",
             f"Separate: time over that of the scalar equation, one ratio for each of {DIM} components and each v₀",
             predicted=1.0,
-            measured=ratios,
+            measured=labeled(ratios, component=components, **{"initial value": separate["value"].values}),
             tolerance=SOLVER,
             basis="the solver's tolerance at each of a thousand steps",
             counted="runs",
-            kind="paper",
-            source="Section 4.3, equation (21)",
         ),
     ]
-
-
-def _slope(x: np.ndarray, y: np.ndarray) -> float:
-    """Nan if there are no two points, or a run did not get there."""
-    return slope(x, y) if np.unique(x).size > 1 and np.isfinite(y).all() else np.nan
 
 
 def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
@@ -239,28 +196,27 @@ def _draw_merged(above: Axes, below: Axes, merged: xr.Dataset) -> None:
         one = merged.isel(spectrum=place)
         style: Any = {"color": color, "markersize": 5.5, "fillstyle": "none", "linestyle": "none"}
         label = "λ = " + ", ".join(f"{value:g}" for value in spectrum)
-        for number in range(one.sizes["seed"]):
-            time, predicted = (one[name][number].values * float(one["rate"]) for name in ("time", "predicted"))
-            above.plot(scales, time, marker, label=label if number == 0 else None, **style)
-            below.plot(scales, time - law, marker, **style)
-            below.plot(scales, predicted - law, color=color, linewidth=1.0)
+        time, predicted = (one[name].values * float(one["rate"]) for name in ("time", "predicted"))
+        lines(above, scales, time, marker, label=label, **style)
+        lines(below, scales, time - law, marker, **style)
+        lines(below, scales, predicted - law, color=color, linewidth=1.0)
     below.axhline(0.0, color=BLACK, linestyle="--", linewidth=1.2)
     above.set(xscale="log", ylabel="$\\|\\Lambda^2\\|\\, t/\\tau$ at half the drop", title="(a) Merged: a logarithm")
     above.legend(loc="upper right", fontsize=9)
-    below.set_xlabel("standard deviation w of the initial weights")
-    below.set_ylabel("time less the law, $\\times\\|\\Lambda^2\\|$")
+    below.set(
+        xlabel="standard deviation w of the initial weights", ylabel="time less the law, $\\times\\|\\Lambda^2\\|$"
+    )
     below.set_title("(c) Merged: besides, a constant, as predicted (lines)")
 
 
 def _draw_separate(above: Axes, below: Axes, separate: xr.Dataset) -> None:
     values = separate["value"].values
     above.loglog(values, 1 / values, "--", color=BLACK, linewidth=1.2, label="law, $1/v_0$")
-    for component, color in zip(range(DIM), PALETTE, strict=False):
+    for component, (eigenvalue, color) in enumerate(zip(ALIGNED, PALETTE, strict=False)):
         one = separate.isel(component=component)
-        square = ALIGNED[component] ** 2
-        label = f"component {component + 1}, λ = {ALIGNED[component]:g}"
         style: Any = {"color": color, "fillstyle": "none", "linestyle": "none", "markeredgewidth": 1.3}
-        above.plot(values, square * one["time"], "o", markersize=9 - 2 * component, label=label, **style)
+        size, label = 9 - 2 * component, f"component {component + 1}, λ = {eigenvalue:g}"
+        above.plot(values, eigenvalue**2 * one["time"], "o", markersize=size, label=label, **style)
         below.loglog(values, 1 - one["time"] / one["law"], "o", markersize=5, **style)
         below.loglog(values, 1 - one["course"] / one["law"], color=color, linewidth=1.0)
     above.set(ylabel="$\\lambda_d^2\\, t/\\tau$ at half the map", title="(b) Separate: one over the initial weight")
@@ -271,11 +227,23 @@ def _draw_separate(above: Axes, below: Axes, separate: xr.Dataset) -> None:
 
 FIGURE = Figure(
     title="How long small weights wait: a logarithm for merged attention, a hyperbola for separate",
-    caption=CAPTION,
+    caption=(
+        "Time from initialization until the first drop, at infinitely many sequences, and the paper's two laws "
+        "(dashed). (a) Merged attention from random weights of standard deviation w, for three covariances and several "
+        "seeds: time of half the drop. (b) Separate attention, one head along component d at k = q = v₀ e_d: time at "
+        "which the map is halfway, multiplied by λ_d². (c), (d) What the laws leave out. (c) A constant, which depends "
+        "on the covariance and the seed but not on w: lines are our prediction from the initial weights. (d) A part "
+        "that vanishes in proportion to v₀: lines solve the paper's scalar equation (21), which holds at any v₀."
+    ),
     source="Sections 3.3 and 4.3",
     settings=Settings(),
     quick=Settings(seeds=(40,), scales=(1e-8, 1e-6, 1e-4), values=(1e-4, 1e-3, 1e-2, 1e-1)),
-    described=describe,
+    described=partial(
+        described,
+        data="infinitely many sequences",
+        initial="Gaussian; settings were chosen on seeds 0 to 2",
+        **{"eigenvalues, merged": [str(spectrum) for spectrum in SPECTRA], "eigenvalues, separate": ALIGNED},
+    ),
     simulate=simulate,
     claims=claims,
     draw=draw,

@@ -17,7 +17,9 @@ can. Differences grow from their initial size as $e^{\|\Lambda^2\|t/\tau}$. At i
 such term.
 """
 
+import itertools
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -25,7 +27,6 @@ import matplotlib.figure
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
-from matplotlib.axes import Axes
 
 from stepwell.analysis import Drop, passage_time, staircase
 from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, scientific, styled
@@ -36,29 +37,14 @@ from stepwell.objectives import Sampled
 from stepwell.tasks import Batch, InContextRegression, covariance
 from stepwell.theory import linear as theory
 
-from ._runs import described
+from ._runs import along, described, labeled, name_level
 
-CAPTION = (
-    "Training loss of softmax attention itself, over every token, divided by that of predicting zero; a color for "
-    "each seed, with its own sequences and initial weights (scale 0.01). (a) Merged key and query: one drop. (b) "
-    "Separate key and query of rank one: several. Dots: the middle of each drop detected in the curves. Dashed: the "
-    "levels L(M_m) of linear attention at infinitely many sequences, for comparison only: no theory of the softmax "
-    "levels is claimed. The paper's settings for this figure are not known; heads and task are those of its Figs 1 "
-    "and 3. (c) Ours: merged, from the smaller initialization of Fig 1, scale 10⁻⁶, where some seeds have two drops. "
-    "On a finite set of sequences the mean label correlates with the label of the query by chance, and makes all "
-    "values grow alike. Heads that are copies of each other do no more than one head can (dotted: the end of one head "
-    "trained on the same sequences), until they diverge."
-)
-
-
-COUNTED = 0.05
-"""A drop counts if it is at least this part of the whole fall."""
+COUNTED = 0.05  # a drop counts if it is at least this part of the whole fall
 ALIKE = 0.1
 """Heads are copies if they differ from their mean by less than this part of it: $10^{-6} e^{\\|\\Lambda^2\\|t}$ at t =
 60.
 """
-FALLEN = 0.1
-"""Heads are compared when the loss has fallen by this part."""
+FALLEN = 0.1  # heads are compared when the loss has fallen by this part
 PAPER_SETTINGS = {
     "dimension D": "not known; 4 in Figs 1 and 3",
     "context length N": "not known; 31 in Figs 1 and 3",
@@ -80,16 +66,13 @@ class Settings:
     separate_heads: int = 5
     init: float = 1e-2
     small_init: float = 1e-6
-    seeds: tuple[int, ...] = (200, 201, 202, 203, 204, 205)
-    """Settings were chosen on seeds 100 to 105 and 1000 to 1005."""
-    small_seeds: int = 4
-    """So many of them are also trained from `small_init`."""
+    seeds: tuple[int, ...] = (200, 201, 202, 203, 204, 205)  # settings were chosen on seeds 100 to 105 and 1000 to 1005
+    small_seeds: int = 4  # so many of them are also trained from `small_init`
     sequences: int = 2000
     rate: float = 0.1
     merged_steps: int = 1500
     small_steps: int = 3000
-    separate_until: float = 4000.0
-    """The 10,000 steps of Fig 3 are 3,950."""
+    separate_until: float = 4000.0  # the 10,000 steps of Fig 3 are 3,950
     precision: Literal["float64", "float32"] = "float32"
     """Of the pass over a sequence; sums over sequences are in float64."""
 
@@ -101,12 +84,6 @@ class Settings:
     def several(self) -> int:
         """At least so many drops are several: one for each component but the last, whose fall is small and slow."""
         return max(self.dim - 1, 1)
-
-
-def describe(settings: Settings) -> dict[str, Any]:
-    training = {"training": "merged: descent; separate: gradient flow, rank one"}
-    drop = {"a drop counts from": f"{COUNTED:g} of the whole fall"}
-    return described(settings, dim=settings.dim, initial="Gaussian, label blocks zero", **training, **drop)
 
 
 def simulate(settings: Settings) -> Data:
@@ -125,15 +102,16 @@ def prepare(settings: Settings) -> list[Batch]:
     """Sequences of each seed, with eigenvectors of its own."""
     batches = []
     for seed in settings.seeds:
-        rotation, data, _ = jax.random.split(jax.random.key(seed), 3)
+        rotation, data, _ = _keys(seed)
         rotated = covariance(settings.eigenvalues, key=rotation)
         task = InContextRegression(rotated, settings.context, centered=True, whitened=True)
         batches.append(task.sample(settings.sequences, key=data))
     return batches
 
 
-def _weights(seed: int):
-    return jax.random.split(jax.random.key(seed), 3)[2]
+def _keys(seed: int):
+    """Of the eigenvectors, the data and the initial weights."""
+    return jax.random.split(jax.random.key(seed), 3)
 
 
 def train_merged(
@@ -148,41 +126,31 @@ def train_merged(
     """Full-batch descent of all seeds as one program, every token passed through the model at every step."""
     shape: dict[str, Any] = {"dim": settings.dim, "activation": "softmax"}
     shape |= {"heads": heads or settings.merged_heads, "scale": settings.init if init is None else init}
-    models = [
-        MergedAttention.random(**shape, key=_weights(seed)) for seed, _ in zip(settings.seeds, batches, strict=False)
-    ]
-    return descend(
-        Ensemble.of(models),
-        Ensemble.of([Sampled(batch, precision=settings.precision) for batch in batches]),
-        rate=settings.rate,
-        steps=steps,
-        record=Record(snapshots=snapshots),
-        progress=False,
-    )
+    models = [MergedAttention.random(**shape, key=_keys(seed)[2]) for seed in settings.seeds[: len(batches)]]
+    objectives = Ensemble.of([Sampled(batch, precision=settings.precision) for batch in batches])
+    options: Any = {"rate": settings.rate, "steps": steps, "record": Record(snapshots=snapshots), "progress": False}
+    return descend(Ensemble.of(models), objectives, **options)
 
 
 def train_separate(batches: list[Batch], settings: Settings) -> xr.Dataset:
     """Gradient flow of each seed, which needs a tenth of the gradients of a descent that is as long. Losses only."""
     shape: dict[str, Any] = {"dim": settings.dim, "heads": settings.separate_heads, "rank": 1, "activation": "softmax"}
+    options: dict[str, Any] = {"solver": "lsoda", "rtol": 1e-5, "record": Record(points=2001), "progress": False}
     runs = []
     for seed, batch in zip(settings.seeds, batches, strict=True):
-        model = SeparateAttention.random(**shape, scale=settings.init, key=_weights(seed))
-        objective, until = Sampled(batch, precision=settings.precision), settings.separate_until
-        options: dict[str, Any] = {"solver": "lsoda", "rtol": 1e-5, "record": Record(points=2001), "progress": False}
-        runs.append(flow(model, objective, until=until, **options)[["loss"]])
-    joined: Any = xr.concat(runs, dim="run", combine_attrs="drop_conflicts")
-    return joined
+        model = SeparateAttention.random(**shape, scale=settings.init, key=_keys(seed)[2])
+        objective = Sampled(batch, precision=settings.precision)
+        runs.append(flow(model, objective, until=settings.separate_until, **options)[["loss"]])
+    return along(runs, run=range(len(runs)))
 
 
 def with_spread(trajectory: xr.Dataset) -> xr.Dataset:
     """The losses, and at snapshots the `spread` of the heads: largest distance from their mean, over its size."""
-    runs, times, heads = trajectory["value"].shape[:3]
-    parts = [trajectory[name].values.reshape(runs, times, heads, -1) for name in ("value", "key_query")]
-    weights = np.concatenate(parts, axis=3)
+    parts = (trajectory[name].values for name in ("value", "key_query"))
+    weights = np.concatenate([part.reshape(*part.shape[:3], -1) for part in parts], axis=3)
     mean = weights.mean(axis=2, keepdims=True)
     spread = np.linalg.norm(weights - mean, axis=3).max(axis=2) / np.linalg.norm(mean, axis=3)[:, :, 0]
-    dims = ("run", "snapshot")
-    return trajectory[["loss"]].assign(spread=(dims, spread)).assign_coords(snapshot=trajectory["snapshot"])
+    return trajectory[["loss", "snapshot"]].assign(spread=(("run", "snapshot"), spread))
 
 
 def predict(batches: list[Batch], settings: Settings) -> xr.Dataset:
@@ -195,69 +163,51 @@ def predict(batches: list[Batch], settings: Settings) -> xr.Dataset:
 def claims(data: Data, settings: Settings) -> list[Claim]:
     merged, separate, small = data["merged"], data["separate"], data["small"]
     spreads = np.array([_spread_at(small, run) for run in range(small.sizes["run"])])
-    small_init, several = scientific(settings.small_init), settings.several
+    small_init, several, seeds = scientific(settings.small_init), settings.several, settings.seeds
+    few = seeds[: small.sizes["run"]]
+    counts, more, fewer = ([len(drops(r, i)) for i in range(r.sizes["run"])] for r in (merged, separate, small))
     criterion = f"a count; a drop is at least {COUNTED:.0%} of the whole fall, a plateau 4 times slower"
-    paper: Origin = {"kind": "paper", "source": "Section 1, list of findings, and Fig 5", "explored": True}
-    locked: Origin = {
-        "kind": "theory",
-        "source": "docstring of papers/linear/fig05_softmax.py",
-        "explored": True,
-    }
+    paper = Origin("paper", "Section 1, list of findings, and Fig 5", explored=True)
+    locked = Origin("theory", "docstring of papers/linear/fig05_softmax.py", explored=True)
     return [
-        Claim.over(
+        paper.close(
             "merged-drops-once",
             "Softmax attention with merged key and query: its loss drops once: number of drops",
             predicted=1,
-            measured=[len(drops(merged, run)) for run in range(merged.sizes["run"])],
-            tolerance=0,
+            measured=labeled(counts, seed=seeds),
             basis=criterion,
-            **paper,
         ),
-        Claim.over(
+        paper.at_least(
             "separate-drops",
             f"Softmax attention with separate key and query: its loss drops at least {several} times: number of drops",
             predicted=several,
-            measured=[len(drops(separate, run)) for run in range(separate.sizes["run"])],
-            tolerance=0,
+            measured=labeled(more, seed=seeds),
             basis=criterion,
-            relation=">=",
-            **paper,
         ),
-        Claim.over(
+        Origin("check", "that no later drop is missed").at_most(
             "come-to-rest",
             "Runs have come to rest: what the loss falls in the last third of the time, over the whole fall, one for "
             "each model and seed",
-            predicted=0.0,
-            measured=np.concatenate([late_fall(merged), late_fall(separate)]),
+            measured=labeled([late_fall(merged), late_fall(separate)], model=["merged", "separate"], seed=seeds),
             tolerance=COUNTED / 2,
             basis="half of what would count as a drop",
-            relation="<=",
             counted="runs",
-            kind="check",
-            source="that no later drop is missed",
         ),
-        Claim.over(
+        locked.at_most(
             "locked-heads",
             f"Merged, init {small_init}, on finitely many sequences: all heads are copies of each other when the loss "
             f"has fallen by {FALLEN:.0%}: largest distance of a head from their mean, over its size",
-            predicted=0.0,
-            measured=spreads[np.isfinite(spreads)],
+            measured=labeled(spreads, np.isfinite(spreads), seed=few),
             tolerance=ALIKE,
             basis="10⁻⁶ grown by e^(‖Λ²‖t) in the time t = 60",
-            relation="<=",
-            **locked,
         ),
-        Claim.over(
+        Origin("paper", "Fig 5, if it has the initial weights of Fig 1", explored=True).close(
             "merged-drops-once-small",
             f"Merged, from the initialization of Fig 1, scale {small_init}, on finitely many sequences: its loss drops "
             "once: number of drops",
             predicted=1,
-            measured=[len(drops(small, run)) for run in range(small.sizes["run"])],
-            tolerance=0,
+            measured=labeled(fewer, seed=few),
             basis=criterion,
-            kind="paper",
-            source="Fig 5, if it has the initial weights of Fig 1",
-            explored=True,
             known=Known(
                 "in some seeds heads that chance correlations have made alike stay so until the loss has come to a "
                 "plateau, and part in a second drop",
@@ -289,51 +239,36 @@ def _spread_at(small: xr.Dataset, run: int) -> float:
 
 
 def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
-    counted = {
-        name: [drops(data[name], run) for run in range(data[name].sizes["run"])]
-        for name in ("merged", "separate", "small")
-    }
-    return draw_runs(data, counted, scientific(settings.small_init))
-
-
-def draw_runs(data: Data, counted: dict[str, list[list[Drop]]], small_init: str) -> matplotlib.figure.Figure:
-    """`counted` are the drops of each run of each kind of training."""
     titles = {"merged": "(a) Merged", "separate": "(b) Separate, rank one"}
-    titles["small"] = f"(c) Merged, from init {small_init}"
+    titles["small"] = f"(c) Merged, from init {scientific(settings.small_init)}"
     levels, powers = data["theory"]["linear_levels"].values, data["theory"]["power"].values
     with styled():
         figure = new_figure(12.6, 4.6)
         merged, separate, small = figure.subplots(1, 3, sharey=True, width_ratios=(2, 3, 1.7))
-        for axes, name in ((merged, "merged"), (separate, "separate")):
-            shown = enumerate(levels) if name == "separate" else [(0, levels[0]), (len(levels) - 1, levels[-1])]
-            for m, level in shown:
-                axes.axhline(level / levels[0], color=GRAY, linestyle="--", linewidth=1.0, zorder=0)
-                place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-                words = f"$L(M_{m})$"
-                axes.annotate(words, (1.0, level / levels[0]), xytext=(3, 0), va="center", fontsize=8.5, **place)
-        separate.plot([], [], "o", color="white", markeredgecolor=BLACK, markersize=5, label="middle of a drop")
+        for axes, shown in ((merged, (0, len(levels) - 1)), (separate, range(len(levels)))):
+            for m in shown:
+                axes.axhline(levels[m] / levels[0], color=GRAY, linestyle="--", linewidth=1.0, zorder=0)
+                name_level(axes, f"$L(M_{m})$", levels[m] / levels[0], (3, 0))
+        dots: Any = {"markersize": 5, "markeredgecolor": BLACK}
+        separate.plot([], [], "o", color="white", label="middle of a drop", **dots)
         separate.plot([], [], "--", color=GRAY, linewidth=1.0, label="levels of linear attention")
-        separate.legend(loc="upper right", bbox_to_anchor=(1.0, 0.97))
-        for run in range(data["small"].sizes["run"]):
-            end = float(data["one_head"]["loss"][run, -1]) / powers[run]
+        ends = data["one_head"]["loss"].values[:, -1] / powers[: data["small"].sizes["run"]]
+        for run, (end, color) in enumerate(zip(ends, PALETTE, strict=False)):
             label = "end of one head trained alone" if run == 0 else None
-            small.axhline(end, color=PALETTE[run % 6], linestyle=":", linewidth=1.4, label=label)
-        small.legend(loc="upper right", bbox_to_anchor=(1.0, 0.97))
+            small.axhline(end, color=color, linestyle=":", linewidth=1.4, label=label)
+        for axes in (separate, small):
+            axes.legend(loc="upper right", bbox_to_anchor=(1.0, 0.97))
         for axes, name in ((merged, "merged"), (separate, "separate"), (small, "small")):
-            for run, listed in enumerate(counted[name]):
-                _curve(axes, data[name], run, powers[run], listed)
-            axes.set_title(f"{titles[name]}: {_number([len(listed) for listed in counted[name]])}")
+            counted = [drops(data[name], run) for run in range(data[name].sizes["run"])]
+            runs = zip(counted, data[name]["loss"].values, powers, itertools.cycle(PALETTE), strict=False)
+            for listed, loss, power, color in runs:
+                axes.plot(data[name]["time"], loss / power, color=color, linewidth=1.6)
+                heights = [(drop.before + drop.after) / 2 / power for drop in listed]
+                axes.plot([drop.time for drop in listed], heights, "o", color=color, **dots)
+            axes.set_title(f"{titles[name]}: {_number([len(listed) for listed in counted])}")
             axes.set(xlabel="training time $t/\\tau$", xlim=(0, float(data[name]["time"][-1])))
         merged.set(ylabel="training loss / loss of predicting zero", ylim=(0, 1.05))
     return figure
-
-
-def _curve(axes: Axes, trajectory: xr.Dataset, run: int, power: float, drops: list[Drop]) -> None:
-    color = PALETTE[run % len(PALETTE)]
-    axes.plot(trajectory["time"].values, trajectory["loss"].values[run] / power, color=color, linewidth=1.6)
-    for drop in drops:
-        height = (drop.before + drop.after) / 2 / power
-        axes.plot([drop.time], [height], "o", color=color, markersize=5, markeredgecolor=BLACK)
 
 
 def _number(counts: list[int]) -> str:
@@ -344,11 +279,26 @@ def _number(counts: list[int]) -> str:
 
 FIGURE = Figure(
     title="Softmax attention: one drop with merged key and query, several with separate ones",
-    caption=CAPTION,
+    caption=(
+        "Training loss of softmax attention itself, over every token, divided by that of predicting zero; a color for "
+        "each seed, with its own sequences and initial weights (scale 0.01). (a) Merged key and query: one drop. (b) "
+        "Separate key and query of rank one: several. Dots: the middle of each drop detected in the curves. Dashed: "
+        "the levels L(M_m) of linear attention at infinitely many sequences, for comparison only: no theory of the "
+        "softmax levels is claimed. The paper's settings for this figure are not known; heads and task are those of "
+        "its Figs 1 and 3. (c) Ours: merged, from the smaller initialization of Fig 1, scale 10⁻⁶, where some seeds "
+        "have two drops. On a finite set of sequences the mean label correlates with the label of the query by chance, "
+        "and makes all values grow alike. Heads that are copies of each other do no more than one head can (dotted: "
+        "the end of one head trained on the same sequences), until they diverge."
+    ),
     source="Fig 5",
     settings=Settings(),
     quick=Settings(seeds=(200,), small_seeds=1, sequences=600),
-    described=describe,
+    described=partial(
+        described,
+        initial="Gaussian, label blocks zero",
+        training="merged: descent; separate: gradient flow, rank one",
+        **{"a drop counts from": f"{COUNTED:g} of the whole fall"},
+    ),
     paper_settings=PAPER_SETTINGS,
     simulate=simulate,
     claims=claims,

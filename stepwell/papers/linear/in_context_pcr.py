@@ -7,6 +7,7 @@ regression with 1/N.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -20,23 +21,22 @@ from matplotlib.axes import Axes
 
 from stepwell.analysis import effective_map, pcr_test, staircase
 from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
-from stepwell.figures import Claim, Data, Figure
+from stepwell.figures import Claim, Data, Figure, Origin
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import Batch, InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT, model_at
 
-from ._runs import DIM, EIGENVALUES, HEADS, described, expected_plateaus, flow_at, initial_models, schedules
+from . import _runs
+from ._drawing import lines
+from ._runs import DIM, EIGENVALUES, HEADS
 
 STANDARD_ERRORS = 3.0
 RTOL = 1e-8
-LAW_FROM = 100
-"""The power of N is fitted to contexts of at least so many tokens."""
-FACTORS = 5.5**2
-"""Two Gaussian factors, each within 5.5 standard deviations: one in 10⁷ is not."""
-CHUNK = 500_000
-"""Tokens held at a time."""
+LAW_FROM = 100  # the power of N is fitted to contexts of at least so many tokens
+FACTORS = 5.5**2  # Two Gaussian factors, each within 5.5 standard deviations: one in 10⁷ is not.
+CHUNK = 500_000  # tokens held at a time
 
 
 @dataclass(frozen=True)
@@ -46,37 +46,12 @@ class Settings:
     context: int = 31
     seeds: tuple[int, ...] = (30, 31, 32, 33, 34, 35)
     init: float = 1e-4
-    held_out: int = 4000
-    """Fresh sequences for each seed."""
+    held_out: int = 4000  # fresh sequences for each seed
     points: int = 600
     lengths: tuple[int, ...] = (10, 31, 100, 1000, 10_000, 100_000)
-    length_seeds: int = 2
-    """At each length, the first so many seeds."""
-    contexts: int = 2000
-    """At each length, at the most."""
-    tokens: int = 10_000_000
-    """At each length, at the most."""
-
-
-CAPTION = (
-    "Linear attention with separate keys and queries of rank one, trained by gradient flow at infinitely many "
-    "sequences. (a) Loss of each seed with contexts of 31 tokens; the points, in the middle of the plateaus detected "
-    "in the curve, are where the model is tested. (b) At each of them, the mean squared difference between the "
-    "model's predictions on fresh sequences and principal component regression with m components: least squares "
-    "within the same context on the first m true principal components of the inputs. One line a plateau, all seeds; "
-    "the ring is the smallest. (c) Models trained with contexts of 10 to 10⁵ tokens: the factor by which the model, "
-    "at the end of training, has multiplied each component, beside the paper's equation (22); 1 is plain regression. "
-    "(d) On plateau m of these runs, the mean squared difference from regression with m components within each of "
-    "many fresh contexts, and our formula for it, which goes as (m + 1)(λ_1 + … + λ_m)/N; m = 4 is least squares. "
-    "What remains is what a short context cannot tell: attention uses the covariance of all inputs, the regression "
-    "that of its own context."
-)
-
-
-def describe(settings: Settings) -> dict[str, Any]:
-    initial = "Gaussian; settings were chosen on seeds 0 to 5"
-    words = {"training": "gradient flow at infinitely many sequences", "initial": initial}
-    return described(settings, dim=DIM, heads=HEADS, rank=1, eigenvalues=EIGENVALUES, **words)
+    length_seeds: int = 2  # at each length, the first so many seeds
+    contexts: int = 2000  # at each length, at the most
+    tokens: int = 10_000_000  # at each length, at the most
 
 
 def simulate(settings: Settings) -> Data:
@@ -94,17 +69,16 @@ def prepare(context: int) -> tuple[InContextRegression, Float[np.ndarray, "dim c
 
 def train(task: InContextRegression, settings: Settings) -> xr.Dataset:
     """The flow of each seed, saved at common times: even in log time, and finer where drops are to be expected."""
-    models = initial_models(settings.seeds, settings.init)
-    drops = schedules(task, models).times
-    near = np.outer(drops, np.linspace(0.98, 1.02, 21)).ravel()
-    times = np.unique(np.concatenate([np.geomspace(drops.min() / 5, 2 * drops.max(), settings.points), near]))
-    flows = _flows(task, models, times, settings)
-    lasting = expected_plateaus(task, drops, init=settings.init, heads=HEADS).lasting
+    models = _runs.initial_models(settings.seeds, settings.init)
+    drops = _runs.schedules(task, models).times
+    even, near = np.geomspace(drops.min() / 5, 2 * drops.max(), settings.points), np.linspace(0.98, 1.02, 21)
+    flows = _flows(task, models, np.union1d(even, np.outer(drops, near)), settings)
+    lasting = _runs.expected_plateaus(task, drops, init=settings.init, heads=HEADS).lasting
     return flows.assign(lasting=(("run", "plateau"), lasting))
 
 
 def _flows(task: InContextRegression, models: list[SeparateAttention], times: np.ndarray, settings: Settings):
-    flows = flow_at(models, Population(task), times, rtol=RTOL, atol=1e-4 * settings.init)
+    flows = _runs.flow_at(models, Population(task), times, rtol=RTOL, atol=1e-4 * settings.init)
     return flows.assign_coords(run=list(settings.seeds[: len(models)]))
 
 
@@ -117,39 +91,34 @@ def examine(
     fresh_from: InContextRegression | None = None,
 ) -> xr.Dataset:
     """The test in the middle of each plateau, in order of time; nan where a run has not D + 1 of them."""
-    levels = theory.levels(task)
-    template = _template()
-    shape = (len(settings.seeds), levels.size)
-    names = ("time", "closest", "margin", "held_out", "recorded")
-    table = {name: np.full(shape, np.nan) for name in names}
-    difference = np.full((*shape, DIM + 1), np.nan)
-    counts = np.zeros(len(settings.seeds), dtype=int)
-    time = flows["time"].values
-    for run, seed in enumerate(settings.seeds):
-        loss = flows["loss"].values[run]
-        plateaus = staircase(time, loss).plateaus
-        counts[run] = len(plateaus)
+    seeds, levels, time = settings.seeds, theory.levels(task), flows["time"].values
+    dims, names = ("run", "plateau"), ("closest", "margin", "held_out", "recorded")
+    times, *table = np.full((1 + len(names), len(seeds), levels.size), np.nan)
+    difference = np.full((len(seeds), levels.size, DIM + 1), np.nan)
+    plateaus = [staircase(time, loss).plateaus for loss in flows["loss"].values]
+    for run, (seed, found) in enumerate(zip(seeds, plateaus, strict=True)):
         batch = (fresh_from or task).sample(settings.held_out, key=jax.random.key(1000 + seed))
-        for m, plateau in enumerate(plateaus if len(plateaus) == DIM + 1 else ()):
+        for m, plateau in enumerate(found if len(found) == DIM + 1 else ()):
             place = int(np.argmin(abs(time - (plateau.start + plateau.end) / 2)))
-            model = model_at(flows, template, run=run, at=time[place])
+            model = model_at(flows, _template(), run=run, at=time[place])
             test = pcr_test(model, batch, vectors)
-            difference[run, m] = test["difference"]
+            times[run, m], difference[run, m] = time[place], test["difference"]
             squares = (np.asarray(_predictions(model, batch)) - np.asarray(batch.labels)[:, -1, 0]) ** 2
-            values = (time[place], int(test["closest"]), float(test["margin"]), squares.mean(), loss[place])
-            for name, value in zip(names, values, strict=True):
-                table[name][run, m] = value
-    dims = ("run", "plateau")
-    examined = xr.Dataset(
-        {name: (dims, values) for name, values in table.items()} | {"plateaus": ("run", counts)},
-        {"run": list(settings.seeds), "plateau": np.arange(levels.size), "components": np.arange(DIM + 1)},
+            values = (test["closest"], test["margin"], squares.mean(), flows["loss"][run, place])
+            for column, value in zip(table, values, strict=True):
+                column[run, m] = value
+    return xr.Dataset(
+        {
+            "time": (dims, times, {"units": TIME_UNIT}),
+            **{name: (dims, values) for name, values in zip(names, table, strict=True)},
+            "plateaus": ("run", [len(found) for found in plateaus]),
+            "difference": ((*dims, "components"), difference),
+            "predicted_level": ("plateau", levels),
+            "standard_error": ("plateau", _squared_error_spread(task) / settings.held_out**0.5),
+            "lasting": flows["lasting"].variable,
+        },
+        {"run": list(seeds), "plateau": np.arange(levels.size), "components": np.arange(DIM + 1)},
     )
-    examined["difference"] = ((*dims, "components"), difference)
-    examined["predicted_level"] = ("plateau", levels)
-    examined["standard_error"] = ("plateau", _squared_error_spread(task) / settings.held_out**0.5)
-    examined["lasting"] = flows["lasting"]
-    examined["time"].attrs["units"] = TIME_UNIT
-    return examined
 
 
 def _template() -> SeparateAttention:
@@ -169,13 +138,9 @@ def papers_map(task: InContextRegression, m: int) -> Float[np.ndarray, "dim dim"
 
 
 def _squared_error_spread(task: InContextRegression) -> Float[np.ndarray, " plateau"]:
-    """Standard deviation over sequences of the squared error of equation (22) on each plateau, from sequences of their
-    own: a skewed mean that comes out low by chance comes with a standard error that is low too."""
-    batch = task.sample(40000, key=jax.random.key(7))
-    tokens, labels = np.asarray(batch.tokens), np.asarray(batch.labels)[:, -1, 0]
-    beta = np.einsum("sn,snd->sd", tokens[:, :-1, DIM], tokens[:, :-1, :DIM]) / (tokens.shape[1] - 1)
-    predictions = [np.sum(beta @ papers_map(task, m) * tokens[:, -1, :DIM], axis=1) for m in range(DIM + 1)]
-    return np.std((labels - np.array(predictions)) ** 2, axis=1)
+    """Standard deviation of the squared error of equation (22) on each plateau, from sequences of their own."""
+    maps = [papers_map(task, m) for m in range(DIM + 1)]
+    return _runs.squared_errors(task, maps, 40000, key=jax.random.key(7)).std(axis=1)
 
 
 def examine_lengths(settings: Settings, *, shrunk: bool = True) -> xr.Dataset:
@@ -190,19 +155,19 @@ def examine_lengths(settings: Settings, *, shrunk: bool = True) -> xr.Dataset:
 
     Without the shrinkage, `shrunk=False`, the prediction is the limit of long contexts.
     """
-    rows = [_examine_length(prepare(length)[0], settings, shrunk) for length in settings.lengths]
-    return xr.concat(rows, dim="length").assign_coords(length=list(settings.lengths))
+    lengths = settings.lengths
+    return _runs.along((_examine_length(prepare(length)[0], settings, shrunk) for length in lengths), length=lengths)
 
 
 def _examine_length(task: InContextRegression, settings: Settings, shrunk: bool) -> xr.Dataset:
     length, (_, vectors) = task.context.longest, prepare(task.context.longest)
-    gains = theory.component_gains(task)
+    gains = theory.components(task).gains
     predicted = {
         "from_regression": [theory.regression_difference(task, m) for m in range(DIM + 1)],
         "from_limit": np.cumsum(np.append(0.0, np.array(EIGENVALUES) - gains)),
     }
-    models = initial_models(settings.seeds[: settings.length_seeds], settings.init)
-    expected = expected_plateaus(task, schedules(task, models).times, init=settings.init, heads=HEADS)
+    models = _runs.initial_models(settings.seeds[: settings.length_seeds], settings.init)
+    expected = _runs.expected_plateaus(task, _runs.schedules(task, models).times, init=settings.init, heads=HEADS)
     times = np.unique(expected.middle)
     flows = _flows(task, models, times, settings)
     place = np.searchsorted(times, expected.middle)
@@ -214,7 +179,6 @@ def _examine_length(task: InContextRegression, settings: Settings, shrunk: bool)
     distance = [[theory.prediction_distance(task, a, b) for a, b in zip(row, wanted, strict=True)] for row in trained]
 
     count = min(settings.contexts, max(2, settings.tokens // length))
-    own = task.covariance
     covariances, predictions = [], np.zeros(DIM + 1)
     draw_batch = eqx.filter_jit(task.draw)
     size = min(count, max(1, CHUNK // length))
@@ -231,17 +195,19 @@ def _examine_length(task: InContextRegression, settings: Settings, shrunk: bool)
                 predictions[m] = np.abs(apart).max()
     measured = context_differences(np.concatenate(covariances), trained[0], vectors)
     # Errors from contexts of their own, drawn by their covariance.
-    other = scipy.stats.wishart(length, own / length).rvs(settings.contexts, random_state=np.random.default_rng(length))
+    other = scipy.stats.wishart(length, task.covariance / length).rvs(
+        settings.contexts, random_state=np.random.default_rng(length)
+    )
     others = context_differences(other.reshape(-1, DIM, DIM), np.array(wanted), vectors)
     dims, runs = ("run", "plateau"), list(settings.seeds[: settings.length_seeds])
-    kept = np.array(EIGENVALUES) * np.einsum("id,ij,jd->d", vectors, trained[0, -1], vectors)
+    kept, wanted_kept = (EIGENVALUES * np.diag(vectors.T @ each @ vectors) for each in (trained[0, -1], wanted[-1]))
     columns: dict[str, Any] = {
         "distance": (dims, distance),
         "tolerance": (dims, expected.size**2 + 10 * RTOL),
         "lasting": (dims, expected.lasting),
         "answer": ("plateau", predictions),
         "kept": ("component", kept),
-        "kept_predicted": ("component", np.array(EIGENVALUES) * np.einsum("id,ij,jd->d", vectors, wanted[-1], vectors)),
+        "kept_predicted": ("component", wanted_kept),
     }
     for name, values in measured.items():
         spread = others[name].std(axis=0) / np.where(np.arange(DIM + 1) > 0, others[name].mean(axis=0), 1.0)
@@ -287,54 +253,40 @@ def _claims_at_one_length(tests: xr.Dataset) -> list[Claim]:
     which = f"In the {clear.sum()} of {clear.size} seeds whose plateaus are all predicted to last"
     deviation = (tests["held_out"] - tests["predicted_level"]) / tests["standard_error"]
     tested = deviation.size
-    fresh: Any = {"kind": "paper", "source": "Section 4.4, equation (22)", "explored": True}
+    fresh = Origin("paper", "Section 4.4, equation (22)", explored=True)
     return [
-        Claim.over(
+        Origin("paper", "Section 4.3", explored=True).close(
             "plateaus",
             f"{which}, the loss curve has D + 1 plateaus",
             predicted=DIM + 1,
-            measured=tests["plateaus"].values,
-            tolerance=0,
+            measured=tests["plateaus"].rename(run="seed"),
             basis="a count; a plateau is 4 times slower than the falls beside it",
-            kind="paper",
-            source="Section 4.3",
-            explored=True,
         ),
-        Claim.over(
+        fresh.close(
             "closest",
             "On plateau m the model predicts most like regression with m components within the context, of 0 to D: "
             "number of components of the closest",
             predicted=np.broadcast_to(tests["plateau"].values, tests["closest"].shape).ravel(),
-            measured=tests["closest"].values.ravel(),
-            tolerance=0,
+            measured=tests["closest"].rename(run="seed"),
             basis="a count; a plateau that is missing fails",
             counted="plateaus",
-            **fresh,
         ),
-        Claim.over(
+        Origin("check", "stepwell.analysis.pcr_test").at_least(
             "margin",
             "The fresh sequences are enough to tell: how much closer the closest regression is than the second, in "
             "standard errors",
             predicted=STANDARD_ERRORS,
-            measured=tests["margin"].values.ravel(),
-            tolerance=0,
+            measured=tests["margin"].rename(run="seed"),
             basis="3 standard errors",
-            relation=">=",
             counted="plateaus",
-            kind="check",
-            source="stepwell.analysis.pcr_test",
         ),
-        Claim.over(
+        Origin("paper", "Section 4.3, equation (19)", explored=True).close(
             "held-out",
             "On fresh sequences the error on plateau m is L(M_m): deviation in standard errors",
-            predicted=0.0,
-            measured=deviation.values.ravel(),
-            tolerance=_largest_of(tested),
+            measured=deviation.rename(run="seed"),
+            tolerance=_runs.largest_of(tested),
             basis=f"3 standard errors, for the largest of {tested}; the errors from sequences of their own",
             counted="plateaus",
-            kind="paper",
-            source="Section 4.3, equation (19)",
-            explored=True,
         ),
     ]
 
@@ -345,88 +297,73 @@ def _claims_over_lengths(tests: xr.Dataset, several: bool) -> list[Claim]:
     span = f"N = {lengths.min()} to {lengths.max()}"
     learned = tests.isel(plateau=slice(1, None))
     of_first = tests["lasting"].isel(run=0, plateau=slice(1, None)).values.astype(bool)
-    paper: Any = {"kind": "paper", "source": "Section 4.4, equation (22)", "explored": True}
+    paper = Origin("paper", "Section 4.4, equation (22)", explored=True)
     all_claims = [
-        Claim.over(
+        paper.close(
             "shrinkage",
             f"{span}: on plateau m the model's map is that of regression with m components, shrunk as equation (22) "
             f"says: root mean square difference of predictions ({lasting.sum()} of {lasting.size} plateaus are "
             "predicted to last)",
-            predicted=0.0,
-            measured=tests["distance"].values[lasting],
+            measured=_runs.labeled(
+                tests["distance"], lasting, length=lengths, seed=tests["run"].values, plateau=range(DIM + 1)
+            ),
             tolerance=tests["tolerance"].values[lasting],
             basis="square of the size that the next head is predicted to have; its map is the cube; solver",
             counted="plateaus",
-            **paper,
         ),
-        Claim.over(
+        paper.close(
             "answers",
             f"{span}: on plateau m the model's predictions on fresh sequences are those of equation (22): largest "
             "difference, labels having unit variance",
-            predicted=0.0,
-            measured=learned["answer"].values[of_first],
+            measured=_runs.labeled(learned["answer"], of_first, length=lengths, plateau=range(1, DIM + 1)),
             tolerance=FACTORS * learned["tolerance"].isel(run=0).values[of_first],
             basis="as for the map, times what two Gaussian factors, context and query, come to at most",
             counted="plateaus",
-            **paper,
         ),
     ]
     far = lengths >= LAW_FROM
     fitted = several and np.unique(lengths[far]).size > 1
     away = np.log(lengths[far]) - np.log(lengths[far]).mean() if fitted else np.ones(far.sum())
     weights = away / (away @ away)
+    within = "regression with m components within the context"
+    endless = "regression with m components in an endless context, wᵀ(e_1e_1ᵀ + … + e_me_mᵀ)x_q"
+    from_limit = "mean square of the difference of equation (22) from its limit, Σ_{d≤m}(λ_d − γ_d)"
     for name, words, source in (
-        (
-            "from_regression",
-            "regression with m components within the context",
-            "stepwell.theory.linear.regression_difference",
-        ),
-        (
-            "from_limit",
-            "regression with m components in an endless context, wᵀ(e_1e_1ᵀ + … + e_me_mᵀ)x_q",
-            "mean square of the difference of equation (22) from its limit, Σ_{d≤m}(λ_d − γ_d)",
-        ),
+        ("from_regression", within, "stepwell.theory.linear.regression_difference"),
+        ("from_limit", endless, from_limit),
     ):
         # Without label noise the regression with all components is its limit: at m = D the two are one number.
         own = learned.isel(plateau=slice(None, -1)) if name == "from_limit" else learned
+        plateaus = range(1, own.sizes["plateau"] + 1)
         ratio = (own[name] / own[f"{name}_predicted"]).values
         error = own[f"{name}_error"].values
-        tolerance = _largest_of(ratio.size) * error
+        tolerance = _runs.largest_of(ratio.size) * error
         exact = weights @ np.log(own[f"{name}_predicted"].values[far])
         slug = name.replace("_", "-")
         all_claims += [
-            Claim.over(
+            Origin("theory", source).close(
                 slug,
                 f"{span}: mean squared difference from {words}, over the predicted: one ratio for each length and "
                 f"m{' < D' if name == 'from_limit' else ''}",
                 predicted=1.0,
-                measured=ratio.ravel() if several else [],
+                measured=_runs.labeled(ratio, length=lengths, plateau=plateaus) if several else [],
                 tolerance=tolerance.ravel(),
                 basis=f"3 standard errors, for the largest of {ratio.size}; the errors from contexts of their own",
                 counted="plateaus",
-                kind="theory",
-                source=source,
             ),
-            Claim.over(
+            Origin("paper", "Section 4.4, limit of equation (22) for large N", explored=True).close(
                 f"{slug}-exponent",
                 f"The model tends to {words}: exponent of N in the mean squared difference, from N = {LAW_FROM} on, "
                 f"for each m{' (m = D is least squares)' if name == 'from_regression' else ' < D'}",
                 predicted=-1.0,
                 measured=weights @ np.log(own[name].values[far]) if fitted else [],
+                labels=[f"m = {m}" for m in plateaus],
                 tolerance=STANDARD_ERRORS * np.sqrt(weights**2 @ error[far] ** 2) + np.abs(exact + 1),
                 basis="3 standard errors from contexts of their own; next order in 1/N",
                 counted="numbers of components",
-                kind="paper",
-                source="Section 4.4, limit of equation (22) for large N",
-                explored=True,
             ),
         ]
     return all_claims
-
-
-def _largest_of(count: int) -> float:
-    """What the largest of so many sizes of Gaussians exceeds as rarely as one exceeds 3."""
-    return float(np.sqrt(2) * scipy.special.erfcinv(0.0026998 / max(count, 1)))
 
 
 def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
@@ -443,27 +380,22 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
 
 
 def _draw_losses(axes: Axes, flows: xr.Dataset, tests: xr.Dataset, colors: tuple[str, ...]) -> None:
-    for run in range(flows.sizes["run"]):
-        axes.plot(flows["time"], flows["loss"][run], color=GRAY, linewidth=0.8, zorder=1)
+    lines(axes, flows["time"], flows["loss"].values, color=GRAY, linewidth=0.8, zorder=1)
     for m in range(tests.sizes["plateau"]):
         axes.plot(tests["time"][:, m], tests["recorded"][:, m], "o", color=colors[m], markersize=5)
         level = float(tests["predicted_level"][m])
         axes.axhline(level, color=colors[m], linestyle=":", linewidth=1, zorder=0)
-        place: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
-        axes.annotate(f"m = {m}", (1.0, level), xytext=(4, 0), fontsize=8.5, color=colors[m], **place)
+        _runs.name_level(axes, f"m = {m}", level, (4, 0), color=colors[m])
     axes.set(xscale="log", xlabel="training time $t/\\tau$", ylabel="loss", ylim=(0, 1.1))
 
 
 def _draw_tests(axes: Axes, tests: xr.Dataset, colors: tuple[str, ...]) -> None:
     for m in range(tests.sizes["plateau"]):
-        for run in range(tests.sizes["run"]):
-            curve = tests["difference"][run, m].values
-            label = f"plateau {m}" if run == 0 else None
-            axes.plot(tests["components"], curve, "o-", color=colors[m], linewidth=1, markersize=3, label=label)
-            if np.isfinite(curve).all():
-                best = int(np.argmin(curve))
-                ring: Any = {"markersize": 10, "markerfacecolor": "none", "markeredgewidth": 1.2}
-                axes.plot(best, curve[best], "o", color=colors[m], **ring)
+        curves, style = tests["difference"].values[:, m], {"color": colors[m], "linewidth": 1, "markersize": 3}
+        lines(axes, tests["components"], curves, "o-", label=f"plateau {m}", **style)
+        curves = curves[np.isfinite(curves).all(axis=1)]
+        ring: Any = {"color": colors[m], "markersize": 10, "markerfacecolor": "none", "markeredgewidth": 1.2}
+        axes.plot(curves.argmin(axis=1), curves.min(axis=1, initial=np.inf), "o", **ring)
     axes.set_xticks(range(DIM + 1))
     axes.set(xlabel="components m of the regression", ylabel="mean squared difference of predictions", ylim=(0, 1.25))
     axes.legend(loc="upper center", ncols=3, fontsize=8)
@@ -479,9 +411,8 @@ def _draw_lengths(kept: Axes, far: Axes, tests: xr.Dataset, colors: tuple[str, .
         kept.plot(lengths, tests["kept"][:, d], "o", color=colors[d + 1], markersize=5, label=label)
     kept.plot([], [], color=GRAY, linewidth=1.2, label="equation (22)")
     kept.axhline(1.0, color=BLACK, linestyle=":", linewidth=1.0)
-    kept.set_xscale("log")
-    kept.set(xlabel="context length N, tokens", ylabel="factor of the component after training", ylim=(0.4, 1.04))
-    kept.set_title("(c) Shrinkage in short contexts")
+    kept.set(xscale="log", xlabel="context length N, tokens", ylabel="factor of the component after training")
+    kept.set(ylim=(0.4, 1.04), title="(c) Shrinkage in short contexts")
     kept.legend(loc="lower right", fontsize=8)
     for m in range(1, DIM + 1):
         predicted = tests["from_regression_predicted"][:, m]
@@ -498,13 +429,32 @@ def _draw_lengths(kept: Axes, far: Axes, tests: xr.Dataset, colors: tuple[str, .
 
 FIGURE = Figure(
     title="On plateau m, attention performs in-context principal component regression (PCR) with m components",
-    caption=CAPTION,
+    caption=(
+        "Linear attention with separate keys and queries of rank one, trained by gradient flow at infinitely many "
+        "sequences. (a) Loss of each seed with contexts of 31 tokens; the points, in the middle of the plateaus "
+        "detected in the curve, are where the model is tested. (b) At each of them, the mean squared difference "
+        "between the model's predictions on fresh sequences and principal component regression with m components: "
+        "least squares within the same context on the first m true principal components of the inputs. One line a "
+        "plateau, all seeds; the ring is the smallest. (c) Models trained with contexts of 10 to 10⁵ tokens: the "
+        "factor by which the model, at the end of training, has multiplied each component, beside the paper's equation "
+        "(22); 1 is plain regression. (d) On plateau m of these runs, the mean squared difference from regression with "
+        "m components within each of many fresh contexts, and our formula for it, which goes as (m + 1)(λ_1 + … + "
+        "λ_m)/N; m = 4 is least squares. What remains is what a short context cannot tell: attention uses the "
+        "covariance of all inputs, the regression that of its own context."
+    ),
     source="Section 4.4",
     settings=Settings(),
     quick=Settings(
         seeds=(30,), held_out=2000, points=200, lengths=(10, 100, 1000), length_seeds=1, contexts=1000, tokens=1_000_000
     ),
-    described=describe,
+    described=partial(
+        _runs.described,
+        heads=HEADS,
+        rank=1,
+        eigenvalues=EIGENVALUES,
+        training="gradient flow at infinitely many sequences",
+        initial="Gaussian; settings were chosen on seeds 0 to 5",
+    ),
     simulate=simulate,
     claims=claims,
     draw=draw,

@@ -1,49 +1,263 @@
 r"""The landscape: two fixed points of merged attention, $2^D$ of separate, and how the loss curves at each.
 
 At a fixed point that the paper names, weights are balanced and aligned, spare heads zero. Theory says what kind of
-point it is; JAX differentiates the loss of the model twice, and its Hessian decides the claims. A search from random
-places shows that there are no others.
+point it is; JAX differentiates the loss of the model twice, by quadrature over its predictions, and its Hessian
+decides the claims. A search from random places, which does not know where they are, shows that there are no others.
+
+Each start of the search minimizes $|\nabla L|^2$ by the Levenberg–Marquardt method: saddles attract it as minima do. A
+start has converged where no entry of the gradient is above `GRADIENT` and no weight above `WEIGHT`. Others end in a
+minimum of $|\nabla L|^2$ that is no critical point, or are still on their way.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import matplotlib.figure
 import numpy as np
 import xarray as xr
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
 from matplotlib.axes import Axes
 
 from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, VERMILION, new_figure, styled
-from stepwell.figures import Claim, Data, Figure
+from stepwell.figures import Claim, Data, Figure, Origin
+from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 
-from ._critical_points import APART, GRADIENT, SPREADS, WEIGHT, Searched, model_of_weights, search, set_name
-from ._runs import described
+from ._drawing import lines, note
+from ._quadrature import quadrature_loss
+from ._runs import along, described, labeled, name_level
 
-STEPS = np.geomspace(1e-2, 0.5, 40)
-"""How far the loss is followed away from a fixed point."""
-NEAR = 0.1
-"""At this distance the way down is compared with its leading order."""
+LARGEST = 3  # largest dimension D of a search
+GRADIENT = 1e-12
+WEIGHT = 100.0
+SPREADS = (1.0, 2.0, 3.0)
+"""Standard deviations of unaligned starts, a third each; weights at the minimum are between 1 and 2."""
+APART = 1e-3  # maps whose predictions differ by less, root mean square, are one; weights below it count as zero
 
-TWO, THREE = (0.6, 0.4), (0.5, 0.3, 0.2)
-"""Eigenvalues of the covariances of the search."""
+Build = Callable[[Float[Array, " weight"]], MergedAttention | SeparateAttention]
 
-CAPTION = (
-    "(a) Fixed points of linear attention with separate keys and queries of rank one, one for each set of principal "
-    "components that is learned (in braces): loss against the number of negative directions of the Hessian. Small "
-    "initial weights lead along the path ∅ → {1} → {1,2} → …, marked by the line. Its saddles have no negative "
-    "direction: they are left at third order only, and so are left slowly. Every other saddle is strict (this "
-    "distinction is ours). (b) How far the loss falls at a distance s from a saddle: on the path, along a spare head "
-    "with v = s, k = q = s e and e the next eigenvector, as s³ (dashed, 2λ²s³); elsewhere, along the lowest "
-    "eigenvector of the Hessian, as s². (c), (d) A search for fixed points (ours) that knows nothing of those "
-    "predicted: from each of many random places the size of the gradient is minimized. Where it vanishes (left of the "
-    "dotted line) the loss is one of those that the paper predicts (gray lines): two for merged attention, 2^D for "
-    "separate. Elsewhere the search is caught where the gradient is small but not zero."
-)
+
+class Searched(NamedTuple):
+    """A model whose critical points are searched for; `rank` is that of separate keys and queries."""
+
+    kind: Literal["merged", "separate"]
+    eigenvalues: tuple[float, ...]
+    heads: int
+    rank: int = 1
+
+    @property
+    def name(self) -> str:
+        words = "merged" if self.kind == "merged" else f"separate, rank {self.rank}"
+        return f"{words}, D = {len(self.eigenvalues)}"
+
+    @property
+    def family(self) -> Literal["merged", "rank-one", "low-rank"]:
+        return "merged" if self.kind == "merged" else "rank-one" if self.rank == 1 else "low-rank"
+
+
+def model_of_weights(kind: str, dim: int, heads: int, rank: int = 1) -> tuple[int, Build]:
+    """How many weights a model without label blocks has, and the model made of them: values, then keys, then queries
+    (merged: values, then U)."""
+    values, pairs = jnp.zeros(heads), jnp.zeros((heads, rank, dim))
+    parts = (values, jnp.zeros((heads, dim, dim))) if kind == "merged" else (values, pairs, pairs)
+    flat, split = ravel_pytree(parts)
+
+    def build(weights):
+        own, *others = split(weights)
+        value = jnp.zeros((heads, 1, dim + 1)).at[:, 0, dim].set(own)
+        if kind == "merged":
+            return MergedAttention(value, jnp.zeros((heads, dim + 1, dim)).at[:, :dim].set(others[0]))
+        return SeparateAttention(value, jnp.zeros((heads, rank, dim + 1)).at[:, :, :dim].set(others[0]), others[1])
+
+    return flat.size, build
+
+
+def random_places(searched: Searched, directions: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Starts, and which of them are aligned: of four, three are Gaussian, one for each of `SPREADS`, and one has every
+    key and query along one of the eigenvectors `directions` (merged: every U diagonal in them)."""
+    dim, heads, rank = len(searched.eigenvalues), searched.heads, searched.rank
+    rng = np.random.default_rng(seed)
+    size, _ = model_of_weights(searched.kind, dim, heads, rank)
+    kinds = np.arange(count) % 4
+    starts = rng.normal(size=(count, size)) * np.array([*SPREADS, SPREADS[1]])[kinds][:, None]
+    aligned = kinds == 3
+    here = aligned.sum()
+    if searched.kind == "merged":
+        sizes = SPREADS[1] * rng.normal(size=(here, heads, dim))
+        others = np.einsum("nhd,id,jd->nhij", sizes, directions, directions)
+    else:
+        along = directions.T[rng.integers(dim, size=(here, heads, rank))]
+        others = np.stack([SPREADS[1] * rng.normal(size=(here, heads, rank, 1)) * along for _ in range(2)], axis=1)
+    starts[aligned, heads:] = others.reshape(here, size - heads)
+    return starts, aligned
+
+
+def search(
+    task: InContextRegression,
+    searched: Searched,
+    *,
+    starts: int,
+    steps: int,
+    seed: int,
+    theory_task: InContextRegression | None = None,
+) -> xr.Dataset:
+    """Where each start ends; the maps are compared with those predicted for `theory_task`.
+
+    - `gradient`: the largest entry of the gradient; `converged`; `loss`.
+    - `distance`: root mean square difference of predictions from those of the nearest predicted fixed point, which
+      has learned the set `nearest`, by number.
+    - `group`: converged starts that end with one map have one number, from 0; others have -1.
+    - `off_span`: the largest part of a key or query outside the span of the learned eigenvectors, in heads with v ≠ 0
+      (condition (C2) of the paper).
+    - `elsewhere`: whether the weights, though critical, are not among those that the paper lists for that map, in
+      equation (9a) or condition (C3); nan if the point cannot tell: no head has v = 0, or less than two components are
+      left to learn. For a higher rank, nan always.
+    - `tolerance`: how far the map of a converged start can be from a fixed point (`distance_bound`).
+    """
+    theory_task = task if theory_task is None else theory_task
+    dim = task.dim
+    _, build = model_of_weights(searched.kind, dim, searched.heads, searched.rank)
+    directions = theory.modes(task).directions
+    places, aligned = random_places(searched, directions, starts, seed)
+    weights, gradient = minimize_gradient(lambda w: Population(task)(build(w)), places, steps)
+    ends = jax.vmap(build)(jnp.asarray(weights))
+    maps = np.asarray(eqx.filter_vmap(lambda model: model.effective_map()[0, 0])(ends))
+    converged = (gradient <= GRADIENT) & (np.abs(weights).max(axis=1) <= WEIGHT)
+
+    points = list(theory.fixed_points(theory_task))
+    points = [points[0], points[-1]] if searched.kind == "merged" else points
+    # Scaled so, the Frobenius distance of maps is the root mean square difference of predictions.
+    left, right = np.linalg.cholesky(theory.moments(task).second).T, np.linalg.cholesky(task.covariance)
+    scaled, named = left @ maps @ right, left @ np.array([point.effective_map for point in points]) @ right
+    distances = np.linalg.norm(scaled[:, None] - named, axis=(2, 3))
+    nearest = distances.argmin(axis=1)
+    learned = np.array([[d in point.learned for d in range(dim)] for point in points])
+    off_span, elsewhere = _weight_space(searched, weights, directions, learned[nearest])
+    columns = {
+        "aligned": aligned,
+        "gradient": gradient,
+        "converged": converged,
+        "loss": [theory.loss_at(task, each) for each in maps],
+        "distance": distances.min(axis=1),
+        "nearest": nearest,
+        "group": _groups(scaled, converged),
+        "off_span": off_span,
+        "elsewhere": elsewhere,
+    }
+    return xr.Dataset(
+        {
+            **{name: ("start", values) for name, values in columns.items()},
+            "tolerance": distance_bound(task, searched),
+            "predicted_count": len(points),
+            "least_rate": theory.escape_rates(task)[-1],
+            "predicted_loss": ("point", _padded([point.loss for point in points], np.nan)),
+            "learned": ("point", _padded([set_name(point.learned) for point in points], "")),
+        }
+    )
+
+
+def set_name(learned: tuple[int, ...]) -> str:
+    """Components from 0, as a set of numbers from 1."""
+    return "{" + ",".join(str(d + 1) for d in learned) + "}" if learned else "∅"
+
+
+def _padded(values: list, rest: Any) -> np.ndarray:
+    """With as many entries as separate attention has fixed points at D = `LARGEST`."""
+    return np.array(values + [rest] * (2**LARGEST - len(values)))
+
+
+def minimize_gradient(
+    loss: Callable[[Float[Array, " weight"]], Float[Array, ""]], starts: Float[np.ndarray, "start weight"], steps: int
+) -> tuple[Float[np.ndarray, "start weight"], Float[np.ndarray, " start"]]:
+    r"""Minimize $|\nabla L|^2$ from each start: the ends, and the largest entry of the gradient there.
+
+    A step solves $(H^2 + \mu|g|)\,\delta = -Hg$, with g the gradient and H the Hessian. It is taken if $|g|$ falls, and
+    µ is divided by 4, else µ is multiplied by 8. With a damping of the order of |g| the method converges quadratically
+    to critical points that are not isolated, where H is singular.
+    """
+    differentiate = jax.jit(jax.vmap(lambda w: (jax.grad(loss)(w), jax.hessian(loss)(w))))
+    weights = np.array(starts)
+    gradient, hessian = (np.array(part) for part in differentiate(weights))
+    damping, identity = np.ones(len(weights)), np.eye(weights.shape[1])
+    for _ in range(steps):
+        active = np.flatnonzero(np.abs(gradient).max(axis=1) > GRADIENT)
+        size = np.linalg.norm(gradient[active], axis=1)
+        square = hessian[active] @ hessian[active]
+        # Beside the damping there is rounding: H² may be singular to the last digit.
+        added = damping[active] * size + 1e-15 * np.trace(square, axis1=1, axis2=2)
+        damped = square + added[:, None, None] * identity
+        tried = weights.copy()
+        tried[active] -= np.linalg.solve(damped, hessian[active] @ gradient[active, :, None])[..., 0]
+        new_gradient, new_hessian = (np.asarray(part) for part in differentiate(tried))
+        better = np.linalg.norm(new_gradient[active], axis=1) < size
+        damping[active] *= np.where(better, 0.25, 8.0)
+        moved = active[better]
+        weights[moved], gradient[moved], hessian[moved] = tried[moved], new_gradient[moved], new_hessian[moved]
+    return weights, np.abs(gradient).max(axis=1)
+
+
+def distance_bound(task: InContextRegression, searched: Searched) -> float:
+    r"""How far the map of a start that has converged can be from a fixed point, as `theory.prediction_distance` has it.
+
+    With $\epsilon$ = `GRADIENT`, W = `WEIGHT`, $B = C^{1/2}A\Lambda^{1/2}$, T that of the minimum, n pairs of key and
+    query (merged: heads), and $\kappa$ a condition number:
+
+    - Separate: $\|v\,Gq\|$ and $\|v\,G^\top k\|$ are at most $\tfrac12\sqrt D\epsilon$, so that $(T-B)B^\top$ and
+      $(T-B)^\top B$ are at most $r = \tfrac12 nDW\epsilon\sqrt{\kappa(C)}$. T is symmetric with eigenvalues
+      $\sqrt{\gamma_d}$, and $T^2B - BT^2$ is at most $4r\|T\|$: in its basis, B is diagonal up to $4r\|T\|$ over the
+      least difference of two γ, and each entry of its diagonal is 0 or $\sqrt{\gamma_d}$ up to
+      $2r/\sqrt{\gamma_D}$.
+    - Merged: $|v_h||G_{ij}| \le \epsilon/2$ bounds the product of the two distances, $\|B\|$ and $\|T - B\|$, by
+      $p = \tfrac12 n D^2 W\epsilon\sqrt{\kappa(C)\kappa(\Lambda)}$; their sum is at least $\|T\|$, so that the lesser
+      is at most $2p/\|T\|$.
+    """
+    gains, second = theory.components(task).gains, theory.moments(task).second
+    pairs, dim = searched.heads * (searched.rank if searched.kind == "separate" else 1), task.dim
+    condition = np.linalg.cond(second) ** 0.5
+    if searched.kind == "merged":
+        product = pairs * dim**2 * WEIGHT * GRADIENT / 2 * condition * np.linalg.cond(task.covariance) ** 0.5
+        return float(2 * product / gains.sum() ** 0.5)
+    residual = pairs * dim * WEIGHT * GRADIENT / 2 * condition
+    return float(residual * (4 * gains[0] ** 0.5 / -np.diff(gains).max() + 2 * (dim / gains[-1]) ** 0.5))
+
+
+def _groups(scaled: np.ndarray, converged: np.ndarray) -> np.ndarray:
+    group = np.full(len(scaled), -1)
+    for place in np.flatnonzero(converged):
+        if group[place] < 0:
+            near = np.linalg.norm(scaled - scaled[place], axis=(1, 2)) < APART
+            group[near & converged & (group < 0)] = group.max() + 1
+    return group
+
+
+def _weight_space(
+    searched: Searched, weights: np.ndarray, directions: np.ndarray, learned: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    count, heads, dim = len(weights), searched.heads, directions.shape[0]
+    values, others = np.abs(weights[:, :heads]), weights[:, heads:]
+    idle = values < APART
+    if searched.kind == "merged":
+        at_zero = ~learned.any(axis=1)
+        return np.zeros(count), np.where(at_zero, np.abs(others).max(axis=1) > APART, np.nan)
+    parts = others.reshape(count, 2, heads, searched.rank, dim) @ directions
+    off = np.abs(parts * ~learned[:, None, None, None]).max(axis=-1)
+    in_use = np.where(idle[:, None, :, None], 0.0, off).max(axis=(1, 2, 3))
+    both = (off > APART).all(axis=1).any(axis=-1) & idle
+    tells = idle.any(axis=1) & ((~learned).sum(axis=1) >= 2) & (searched.rank == 1)
+    return in_use, np.where(tells, both.any(axis=1), np.nan)
+
+
+STEPS = np.geomspace(1e-2, 0.5, 40)  # how far the loss is followed away from a fixed point
+NEAR = 0.1  # at this distance the way down is compared with its leading order
+
+TWO, THREE = (0.6, 0.4), (0.5, 0.3, 0.2)  # eigenvalues of the covariances of the search
 
 
 @dataclass(frozen=True)
@@ -54,8 +268,7 @@ class Settings:
     context: int = 31
     heads: int = 4
     search_context: int = 20
-    seed: int = 7001
-    """Of the random places."""
+    seed: int = 7001  # of the random places
     searched: tuple[Searched, ...] = (
         Searched("merged", TWO, 2),
         Searched("merged", THREE, 3),
@@ -89,20 +302,13 @@ def search_task(searched: Searched, context: int) -> InContextRegression:
 
 def search_all(settings: Settings, *, theory_context: int | None = None) -> xr.Dataset:
     """The search for each model, over (model, start); predictions are those for another context if one is given."""
+    context, options = settings.search_context, {name: getattr(settings, name) for name in ("starts", "steps", "seed")}
     searches = [
-        search(
-            search_task(each, settings.search_context),
-            each,
-            starts=settings.starts,
-            steps=settings.steps,
-            seed=settings.seed,
-            theory_task=search_task(each, theory_context or settings.search_context),
-        )
+        search(search_task(each, context), each, theory_task=search_task(each, theory_context or context), **options)
         for each in settings.searched
     ]
-    together = xr.concat(searches, dim="model").assign_coords(model=[each.name for each in settings.searched])
-    together["family"] = ("model", [each.family for each in settings.searched])
-    return together
+    together = along(searches, model=(each.name for each in settings.searched))
+    return together.assign(family=("model", [each.family for each in settings.searched]))
 
 
 def survey(
@@ -112,11 +318,10 @@ def survey(
     multiplies the values."""
     theory_task = task if theory_task is None else theory_task
     dim = task.dim
-    objective = Population(task)
     weights, build = model_of_weights("separate", dim, heads)
 
     def loss(flat):
-        return objective(build(flat))
+        return quadrature_loss(task, build(flat))
 
     measure = jax.jit(lambda w: (*jax.value_and_grad(loss)(w), jax.hessian(loss)(w)))
     along = jax.jit(jax.vmap(loss))
@@ -142,30 +347,24 @@ def survey(
             way = vectors[:, 0]
         steps = np.append(STEPS, NEAR)
         falls = float(value) - np.asarray(along(jnp.asarray(flat + np.outer(steps, way))))
-        rows.append(
-            {
-                "learned": set_name(point.learned),
-                "subset": [float(d in point.learned) for d in range(dim)],
-                "on_path": on_path,
-                "last": last,
-                "predicted_loss": point.loss,
-                "loss": float(value),
-                "gradient": float(np.abs(slope).max()),
-                "predicted_negative": expected.negative,
-                "negative": int(np.sum(eigenvalues < -expected.tolerance)),
-                "kind": expected.kind,
-                "fall": falls[:-1],
-                "fall_near": falls[-1],
-            }
-        )
-    columns: dict[str, Any] = {name: ("point", np.array([row[name] for row in rows])) for name in rows[0]}
-    columns["subset"] = (("point", "component"), np.array([row["subset"] for row in rows]))
-    columns["fall"] = (("point", "distance"), np.array([row["fall"] for row in rows]))
-    spectrum = theory.modes(theory_task)
-    surveyed = xr.Dataset(columns, {"distance": STEPS})
-    surveyed["drive"] = ("component", theory.escape_rates(theory_task))
+        row = {
+            "learned": set_name(point.learned),
+            "subset": ("component", [float(d in point.learned) for d in range(dim)]),
+            "on_path": on_path,
+            "last": last,
+            "predicted_loss": point.loss,
+            "loss": float(value),
+            "gradient": float(np.abs(slope).max()),
+            "predicted_negative": expected.negative,
+            "negative": int(np.sum(eigenvalues < -expected.tolerance)),
+            "kind": expected.kind,
+            "fall": ("distance", falls[:-1]),
+            "fall_near": falls[-1],
+        }
+        rows.append(xr.Dataset(row, {"distance": STEPS}))
     # τ dv/dt = λ²v² - λc v⁵ ends at v³ = λ/c.
-    surveyed["end"] = ("component", spectrum.ends)
+    drive, end = theory.escape_rates(theory_task), theory.modes(theory_task).ends
+    surveyed = xr.concat(rows, dim="point").assign(drive=("component", drive), end=("component", end))
     return surveyed.assign_attrs(weights=weights)
 
 
@@ -177,161 +376,136 @@ def _curvature_claims(points: xr.Dataset) -> list[Claim]:
     rounding = 10 * points.attrs["weights"] * np.finfo(float).eps
     on_path = points["on_path"].values.astype(bool)
     saddles, others = on_path & ~points["last"].values.astype(bool), ~on_path
-    negative = points["negative"].values
+    negative, sets = points["negative"].values, np.array([f"S = {learned}" for learned in points["learned"].values])
     drive, end = (points[name].values[: saddles.sum()] for name in ("drive", "end"))
     fall = points["fall_near"].values[saddles] / (2 * drive * NEAR**3)
-    ours: Any = {"kind": "theory", "source": "stepwell.theory.linear.fixed_point_landscape"}
+    ours = Origin("theory", "stepwell.theory.linear.fixed_point_landscape")
+    exact: Any = {"labels": sets, "tolerance": rounding, "basis": "rounding", "counted": "fixed points"}
+    count = "a count; eigenvalues within rounding of zero do not count"
     return [
-        Claim.over(
+        Origin("paper", "Section 4.2, equations (16)–(18), with the weights of (20)").close(
             "gradient",
             "The 2^D points that the paper names are fixed points of the model: largest entry of the gradient, one for "
             "each set of learned components",
-            predicted=0.0,
-            measured=points["gradient"].values,
-            tolerance=rounding,
-            basis="rounding",
-            counted="fixed points",
-            kind="paper",
-            source="Section 4.2, equations (16)–(18), with the weights of (20)",
+            measured=points["gradient"],
+            **exact,
         ),
-        Claim.over(
+        Origin("paper", "Section 4.3, equation (19), for any set S").close(
             "loss",
             "The loss of the model at the fixed point that has learned the set S is tr Λ − Σ_{d∈S} λ_d/(1 + (1 + "
             "tr Λ/λ_d)/N): difference, one for each S",
             predicted=points["predicted_loss"].values,
-            measured=points["loss"].values,
-            tolerance=rounding,
-            basis="rounding",
-            counted="fixed points",
-            kind="paper",
-            source="Section 4.3, equation (19), for any set S",
+            measured=points["loss"],
+            **exact,
         ),
-        Claim.over(
+        ours.close(
             "path",
             "The saddles M_0, …, M_{D−1} on the path have no negative direction: negative eigenvalues of the Hessian "
             "at each",
-            predicted=0,
             measured=negative[saddles],
-            tolerance=0,
-            basis="a count; eigenvalues within rounding of zero do not count",
+            labels=sets[saddles],
+            basis=count,
             counted="saddles",
-            **ours,
         ),
-        Claim.over(
+        ours.at_least(
             "strict",
             "Each fixed point off the path is a strict saddle: negative eigenvalues of the Hessian at each",
             predicted=1,
             measured=negative[others],
-            tolerance=0,
-            basis="a count; eigenvalues within rounding of zero do not count",
-            relation=">=",
+            labels=sets[others],
+            basis=count,
             counted="fixed points",
-            **ours,
         ),
-        Claim.close(
+        ours.close(
             "one-minimum",
             "There is one minimum, with everything learned: number of fixed points with no negative direction, "
             "other than those M_0, …, M_{D-1} of the path",
             predicted=1,
             measured=int(np.sum((negative == 0) & ~saddles)),
-            tolerance=0,
             basis="a count",
-            **ours,
         ),
-        Claim.over(
+        Origin("theory", "equation (21) is the flow of L = L(M_m) − 2λ²v³ + λcv⁶").close(
             "third-order",
             f"The saddles on the path are left at third order: fall of the loss along a spare head, s = {NEAR:g}, over "
             "2λ²s³, is 1 − cs³/2λ, one ratio for each saddle",
             predicted=1 - NEAR**3 / (2 * end),
             measured=fall,
+            labels=sets[saddles],
             tolerance=rounding / (2 * drive * NEAR**3),
             basis="rounding of the loss",
             counted="saddles",
-            kind="theory",
-            source="equation (21) is the flow of L = L(M_m) − 2λ²v³ + λcv⁶",
         ),
     ]
 
 
 def _search_claims(search: xr.Dataset) -> list[Claim]:
     sources = {
-        "merged": ("merged attention", "two", "Section 3.2, equation (9)"),
-        "rank-one": ("separate attention, rank one", "2^D", "Section 4.2, equations (16)–(18), Appendix E.3"),
-        "low-rank": ("separate attention, rank two", "2^D", "Section 5, Appendix F.3"),
+        "merged": ("Merged attention", "two", "Section 3.2, equation (9)"),
+        "rank-one": ("Separate attention, rank one", "2^D", "Section 4.2, equations (16)–(18), Appendix E.3"),
+        "low-rank": ("Separate attention, rank two", "2^D", "Section 5, Appendix F.3"),
     }
-    all_claims = []
+    all_claims, searches = [], range(1, search.sizes["start"] + 1)
     for family, (words, number, source) in sources.items():
         mine = search.sel(model=search["family"] == family)
-        at = mine["converged"].values
+        at, models = mine["converged"].values, mine["model"].values
         bound = np.broadcast_to(mine["tolerance"].values[:, None], at.shape)
-        searched: Any = {"kind": "paper", "source": source, "explored": True}
+        searched = Origin("paper", source, explored=True)
         all_claims += [
-            Claim.over(
+            searched.close(
                 f"{family}-no-others",
-                f"{words[0].upper()}{words[1:]}: a search from random places finds none but the {number} fixed points "
+                f"{words}: a search from random places finds none but the {number} fixed points "
                 f"in function space: distance of each critical point found ({at.sum()} of {at.size} searches "
                 "converged) from the nearest predicted, as root mean square difference of predictions",
-                predicted=0.0,
-                measured=mine["distance"].values[at],
+                measured=labeled(mine["distance"], at, model=models, search=searches),
                 tolerance=bound[at],
                 basis=f"what a gradient below {GRADIENT:g} and weights below {WEIGHT:g} leave open",
                 counted="critical points",
-                **searched,
             ),
-            Claim.over(
+            searched.close(
                 f"{family}-all",
-                f"{words[0].upper()}{words[1:]}: the search finds all of the {number}: number of different maps, for "
-                "each dimension D",
+                f"{words}: the search finds all of the {number}: number of different maps, for each dimension D",
                 predicted=mine["predicted_count"].values,
-                measured=[np.unique(row[row >= 0]).size for row in mine["group"].values],
-                tolerance=0,
+                measured=labeled([np.unique(row[row >= 0]).size for row in mine["group"].values], model=models),
                 basis=f"a count; maps that differ by less than {APART:g} are one",
                 counted="dimensions",
-                **searched,
             ),
         ]
     merged, one = (search.sel(model=search["family"] == family) for family in ("merged", "rank-one"))
     at = one["converged"].values
-    some: dict[str, Any] = {
-        "tolerance": 0,
-        "basis": "a count",
-        "relation": ">=",
-        "counted": "dimensions",
-        "kind": "theory",
-        "source": "docs/differences.md: fixed points that the paper does not list",
-        "explored": True,
-    }
+    merged_more, separate_more = (
+        labeled(family["elsewhere"].where(family["converged"]).sum("start"), model=family["model"].values)
+        for family in (merged, one)
+    )
+    unlisted = Origin("theory", "docs/differences.md: fixed points that the paper does not list", explored=True)
     return [
         *all_claims,
-        Claim.over(
+        Origin("paper", "Section 4.2, condition (C2)", explored=True).close(
             "c2",
             "At the critical points found, heads with v ≠ 0 have key and query in the span of the learned eigenvectors "
             "(C2): largest part outside it",
-            predicted=0.0,
-            measured=one["off_span"].values[at],
+            measured=labeled(one["off_span"], at, model=one["model"].values, search=searches),
             tolerance=np.broadcast_to((GRADIENT / (APART * one["least_rate"].values))[:, None], at.shape)[at],
             basis=f"gradient over |v|λ_D², for |v| above {APART:g}",
             counted="critical points",
-            kind="paper",
-            source="Section 4.2, condition (C2)",
-            explored=True,
         ),
-        Claim.over(
+        unlisted.at_least(
             "more-zeros",
             "Merged attention has more fixed points with the map zero than w₂ = 0, W₁ = 0: it is enough that w₂ = 0 "
             "and W₁E[y_q z] = 0: critical points found with the map zero and W₁ ≠ 0, for each dimension D",
             predicted=1,
-            measured=np.nansum(merged["elsewhere"].where(merged["converged"]).values, axis=1),
-            **some,
+            measured=merged_more,
+            basis="a count",
+            counted="dimensions",
         ),
-        Claim.over(
+        unlisted.at_least(
             "more-idle-heads",
             "Separate attention has more fixed points than (C3) lists: a head with v = 0 needs no more than "
             "Σ_{d∉S} λ_d²(e_d·k)(e_d·q) = 0: critical points found at which neither key nor query of such a head is in "
             "the span of the learned eigenvectors, for each dimension D",
             predicted=1,
-            measured=np.nansum(one["elsewhere"].where(one["converged"]).values, axis=1),
-            **some,
+            measured=separate_more,
+            basis="a count",
+            counted="dimensions",
         ),
     ]
 
@@ -358,71 +532,72 @@ def _draw_points(axes: Axes, points: xr.Dataset) -> None:
     }
     axes.plot(negative[on_path], loss[on_path], color=BLUE, linewidth=1.6, zorder=1)
     for name, (color, marker, label) in styles.items():
-        here = kind == name
-        size = 130 if marker == "*" else 42
+        here, size = kind == name, 130 if marker == "*" else 42
         axes.scatter(negative[here], loss[here], s=size, color=color, marker=marker, label=label, zorder=2)
     for row, name in enumerate(points["learned"].values):
         # Of two points at nearly one place, the later is named on the left.
         close = np.any((negative[:row] == negative[row]) & (abs(loss[:row] - loss[row]) < 0.02))
-        place: Any = {"textcoords": "offset points", "fontsize": 8.5, "va": "center"}
-        place |= {"xytext": (-8, 0), "ha": "right"} if close else {"xytext": (8, 0)}
-        axes.annotate(str(name), (negative[row], loss[row]), **place)
-    axes.set_xlim(-0.4, negative.max() + 0.9)
-    axes.set_xticks(range(int(negative.max()) + 1))
+        offset, side = ((-8, 0), "right") if close else ((8, 0), "left")
+        note(axes, str(name), (negative[row], loss[row]), offset, ha=side, va="center", fontsize=8.5)
+    axes.set(xlim=(-0.4, negative.max() + 0.9), xticks=range(int(negative.max()) + 1))
     axes.set(ylim=(0, 1.08 * loss.max()), xlabel="negative directions of the Hessian", ylabel="loss")
-    axes.set_title(
-        f"(a) All {points.sizes['point']} fixed points, D = {points.sizes['component']}, and the path of training"
-    )
+    sizes = points.sizes
+    axes.set_title(f"(a) All {sizes['point']} fixed points, D = {sizes['component']}, and the path of training")
     axes.legend(loc="lower right", fontsize=8)
 
 
 def _draw_falls(axes: Axes, points: xr.Dataset) -> None:
     on_path, last = (points[name].values.astype(bool) for name in ("on_path", "last"))
     distance = points["distance"].values
-    for number, row in enumerate(np.flatnonzero(~on_path)):
-        label = "off the path, along the lowest eigenvector" if number == 0 else None
-        axes.loglog(distance, points["fall"][row], color=VERMILION, linewidth=0.9, label=label)
-    for number, row in enumerate(np.flatnonzero(on_path & ~last)):
-        label = "on the path, along a spare head" if number == 0 else None
-        axes.loglog(distance, points["fall"][row], color=BLUE, label=label)
-        label = "2λ²s³" if number == 0 else None
-        expected = 2 * float(points["drive"][number]) * distance**3
-        axes.loglog(distance, expected, "--", color=BLACK, linewidth=1.0, label=label)
-        place: Any = {"xytext": (-3, 0), "textcoords": "offset points", "ha": "right", "va": "center"}
-        axes.annotate(str(points["learned"].values[row]), (distance[0], expected[0]), fontsize=8.5, **place)
-    axes.set(xlim=(distance[0] / 2.2, distance[-1]), ylim=(8e-9, 0.2))
-    axes.set(xlabel="distance s from the saddle", ylabel="fall of the loss")
-    axes.set_title("(b) Ways down: s³ on the path, s² elsewhere")
+    falls, style = points["fall"].values, {"color": VERMILION, "linewidth": 0.9}
+    lines(axes, distance, falls[~on_path], label="off the path, along the lowest eigenvector", **style)
+    saddles = np.flatnonzero(on_path & ~last)
+    lines(axes, distance, falls[saddles], color=BLUE, label="on the path, along a spare head")
+    expected = 2 * points["drive"].values[: saddles.size, None] * distance**3
+    lines(axes, distance, expected, "--", color=BLACK, linewidth=1.0, label="2λ²s³")
+    for name, course in zip(points["learned"].values[saddles], expected, strict=True):
+        note(axes, str(name), (distance[0], course[0]), (-3, 0), ha="right", va="center", fontsize=8.5)
+    axes.set(xscale="log", yscale="log", xlim=(distance[0] / 2.2, distance[-1]), ylim=(8e-9, 0.2))
+    axes.set_xlabel("distance s from the saddle")
+    axes.set(ylabel="fall of the loss", title="(b) Ways down: s³ on the path, s² elsewhere")
     axes.legend(loc="upper left", fontsize=8)
 
 
 def _draw_search(axes: Axes, letter: str, one: xr.Dataset) -> None:
-    """Every start: where its gradient ended, and its loss."""
     levels, names = one["predicted_loss"].values, one["learned"].values
     for level, name in zip(levels, names, strict=True):
         if np.isfinite(level):
             axes.axhline(level, color=GRAY, linewidth=0.8, zorder=0)
             # Names of levels that nearly coincide are moved apart.
             apart = [np.sign(level - other) for other in levels if 0 < abs(level - other) < 0.05]
-            place: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
-            axes.annotate(str(name), (1.0, level), xytext=(5, 4 * sum(apart)), fontsize=8.5, **place)
+            name_level(axes, str(name), level, (5, 4 * sum(apart)))
     gradient, loss, aligned = np.maximum(one["gradient"], 1e-17), one["loss"], one["aligned"].values.astype(bool)
-    style: Any = {"linestyle": "none", "fillstyle": "none", "markersize": 4.5, "markeredgewidth": 0.9}
+    style: Any = {"fillstyle": "none", "markersize": 4.5, "markeredgewidth": 0.9}
     axes.plot(gradient[~aligned], loss[~aligned], "o", color=BLUE, label="from Gaussian weights", **style)
     axes.plot(gradient[aligned], loss[aligned], "^", color=VERMILION, label="from aligned weights", **style)
     axes.axvline(GRADIENT, ymax=0.87, color=BLACK, linestyle=":", linewidth=1.2)
     axes.set(xscale="log", xlim=(5e-18, 1), ylim=(0, 1.22))
     axes.set(xlabel="largest entry of the gradient at the end of the search", ylabel="loss there")
-    converged = int(one["converged"].sum())
-    model = str(one["model"].values)
-    axes.set_title(f"({letter}) Search: {model} ({converged} of {one.sizes['start']} converge)")
+    converged = f"{int(one['converged'].sum())} of {one.sizes['start']} converge"
+    axes.set_title(f"({letter}) Search: {one['model'].values} ({converged})")
     axes.legend(loc="upper center", ncols=2, fontsize=8)
 
 
 FULL = Settings()
 FIGURE = Figure(
     title="The fixed points: two of merged attention, 2^D of separate, and which of them are strict saddles",
-    caption=CAPTION,
+    caption=(
+        "(a) Fixed points of linear attention with separate keys and queries of rank one, one for each set of "
+        "principal components that is learned (in braces): loss against the number of negative directions of the "
+        "Hessian. Small initial weights lead along the path ∅ → {1} → {1,2} → …, marked by the line. Its saddles have "
+        "no negative direction: they are left at third order only, and so are left slowly. Every other saddle is "
+        "strict (this distinction is ours). (b) How far the loss falls at a distance s from a saddle: on the path, "
+        "along a spare head with v = s, k = q = s e and e the next eigenvector, as s³ (dashed, 2λ²s³); elsewhere, "
+        "along the lowest eigenvector of the Hessian, as s². (c), (d) A search for fixed points (ours) that knows "
+        "nothing of those predicted: from each of many random places the size of the gradient is minimized. Where it "
+        "vanishes (left of the dotted line) the loss is one of those that the paper predicts (gray lines): two for "
+        "merged attention, 2^D for separate. Elsewhere the search is caught where the gradient is small but not zero."
+    ),
     source="Sections 3.2, 4.2 and 5",
     settings=FULL,
     quick=Settings(searched=tuple(each for each in FULL.searched if each.eigenvalues == TWO), starts=120, steps=80),

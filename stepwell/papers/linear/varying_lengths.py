@@ -23,28 +23,18 @@ from matplotlib.axes import Axes
 from stepwell.analysis import staircase
 from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, VERMILION, new_figure, styled
 from stepwell.dynamics import Record, flow
-from stepwell.figures import Claim, Data, Figure
+from stepwell.figures import Claim, Data, Figure, Origin
 from stepwell.models import AbstractAttention, MergedAttention, SeparateAttention
 from stepwell.objectives import AbstractObjective, Moments, Population
 from stepwell.tasks import ContextLengths, InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import model_at
 
-from ._runs import described, expected_plateaus, flow_at
+from ._drawing import lines, note, only_ticks
+from ._quadrature import losses_at
+from ._runs import described, expected_plateaus, flow_at, labeled, name_level, schedules
 
-CAPTION = (
-    "Linear attention trained on context lengths 1 to 31, equally likely, each sum divided by its own length. The "
-    "theory is ours: the paper's, with one length, the harmonic mean 7.7. (a) With separate key and query, gradient "
-    "flow at infinitely many sequences (a line for each seed) goes down the levels of that one length (dashed; "
-    "dotted, those of length 31). (b) Merged attention trained on samples of sequences: the one length that fits the "
-    "trained map best, a point for each sample, with three standard errors, and three means of the lengths. (c) The "
-    "loss at each single length. Lines: theory, for the map of the harmonic mean and for that of length 31. Dots: "
-    "merged attention trained at infinitely many sequences, tested in fresh contexts. Crosses: trained on a sample, "
-    "its loss at that length in closed form. A model trained at one long length gives predictions that are too large "
-    "where the context is short."
-)
-GAP = 1e-10
-"""Runs of merged attention end when the loss has closed all but this fraction of its way to the least."""
+GAP = 1e-10  # runs of merged attention end when the loss has closed all but this fraction of its way to the least
 RTOL = 1e-8
 STANDARD_ERRORS = 3.0
 
@@ -85,7 +75,7 @@ class Settings:
 
 def describe(settings: Settings) -> dict[str, Any]:
     lengths = {"context lengths": f"1 to {settings.longest}, equally likely", "tested lengths": settings.tested}
-    return described(settings, dim=settings.dim, initial="Gaussian; settings were chosen on seeds 0 to 3", **lengths)
+    return described(settings, initial="Gaussian; settings were chosen on seeds 0 to 3", **lengths)
 
 
 def harmonic_mean(lengths: ContextLengths) -> float:
@@ -143,32 +133,20 @@ def train_on_samples(
 
 def train_separate(settings: Settings, *, lengths: int | ContextLengths | None = None) -> xr.Dataset:
     """The flow of each seed at infinitely many sequences: loss, number of drops, and the loss halfway through each
-    plateau.
-
-    Drops and the middles of plateaus are predicted from the initial weights (`expected_plateaus`).
-    """
+    plateau, where `expected_plateaus` has it."""
     task, dim, heads, init = settings.task(lengths), settings.dim, settings.separate_heads, settings.separate_init
-    models = [
-        SeparateAttention.random(dim=dim, heads=heads, scale=init, key=jax.random.key(seed)) for seed in settings.seeds
-    ]
-    schedules = [
-        theory.drop_schedule(task, np.asarray(m.value)[:, 0, dim], np.asarray(m.key)[:, :, :dim], np.asarray(m.query))
-        for m in models
-    ]
-    drops = np.array([[drop.time for drop in each] for each in schedules])
+    options: dict[str, Any] = {"dim": dim, "heads": heads, "scale": init}
+    models = [SeparateAttention.random(**options, key=jax.random.key(seed)) for seed in settings.seeds]
+    drops = schedules(task, models).times
     expected = expected_plateaus(task, drops, init=init, heads=heads)
-    near = np.outer(drops, np.linspace(0.98, 1.02, 41)).ravel()
-    even = np.geomspace(drops.min() / 5, expected.middle.max(), 400)
-    times = np.unique(np.concatenate([even, near, expected.middle.ravel()]))
-    runs = flow_at(models, Population(task), times, rtol=RTOL, atol=1e-4 * init)[["loss"]]
-    loss = runs["loss"].values
-    places = np.searchsorted(times, expected.middle)
-    counts = [len(staircase(times, each).drops) for each in loss]
-    dims = ("run", "plateau")
-    return runs.assign(
-        drops=("run", counts),
+    near, even = np.outer(drops, np.linspace(0.98, 1.02, 41)), np.geomspace(drops.min() / 5, expected.middle.max(), 400)
+    times = np.union1d(even, np.append(near, expected.middle))
+    runs = flow_at(models, Population(task), times, rtol=RTOL, atol=1e-4 * init)
+    places, dims = np.searchsorted(times, expected.middle), ("run", "plateau")
+    return runs[["loss"]].assign(
+        drops=("run", [len(staircase(times, each).drops) for each in runs["loss"].values]),
         middle=(dims, expected.middle),
-        middle_loss=(dims, np.take_along_axis(loss, places, axis=1)),
+        middle_loss=(dims, losses_at(task, runs, models[0], places)),
         tolerance=(dims, expected.size**2 + 10 * RTOL),
         lasting=(dims, expected.lasting),
     )
@@ -201,7 +179,6 @@ def test_losses(models: dict[str, MergedAttention], settings: Settings, *, seed:
 
 
 def _contexts(n: int, count: int, eigenvalues: Sequence[float], *, seed: int) -> Float[np.ndarray, "context token dim"]:
-    """Inputs of contexts of n tokens."""
     return np.random.default_rng((seed, n)).normal(size=(count, n, len(eigenvalues))) * np.sqrt(eigenvalues)
 
 
@@ -232,9 +209,10 @@ def predict(settings: Settings, *, length: float | None = None) -> xr.Dataset:
     best, long = map_at(length, spectrum), map_at(longest, spectrum)
     every = np.arange(1, longest + 1)
     single = [settings.task(int(n)) for n in every]
-    metric = np.kron(theory.second_moment(settings.task()), settings.task().covariance)
+    metric = np.kron(theory.moments(settings.task()).second, settings.task().covariance)
     spread = _score_covariance(best, settings) / settings.sequences
-    slope = _map_slope(length, spectrum).ravel()
+    lam = np.array(spectrum)
+    slope = (best**2 * np.diag(lam + lam.sum()) / length**2).ravel()  # of the map, in the length
     levels = levels_at(length, spectrum)
     least = float(np.linalg.eigvalsh(metric).min())
     errors = _test_errors(np.array([best, long]), settings)
@@ -255,12 +233,6 @@ def predict(settings: Settings, *, length: float | None = None) -> xr.Dataset:
         },
         {"every": every, "length": list(settings.tested)},
     )
-
-
-def _map_slope(length: float, eigenvalues: Sequence[float]) -> Float[np.ndarray, "dim dim"]:
-    """The derivative of `map_at` in the length."""
-    lam = np.array(eigenvalues)
-    return map_at(length, eigenvalues) ** 2 * np.diag(lam + lam.sum()) / length**2
 
 
 def fitted_length(trained: Float[np.ndarray, "dim dim"], settings: Settings) -> float:
@@ -294,78 +266,63 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     lasting = separate["lasting"].values.astype(bool)
     levels = predicted["levels"].values[: lasting.shape[1]]
     harmonic, geometric, arithmetic = _means(settings).values()
-    clear = lasting.all(axis=1)
-    trained = data["samples"]["final_map"].values
+    clear, trained = lasting.all(axis=1), data["samples"]["final_map"].values
     source = "stepwell.theory.linear.mean_inverse_length"
-    ours: Any = {"kind": "theory", "source": source}
-    all_claims = [
-        Claim.at_most(
+    explored, places = Origin("theory", source, explored=True), np.array(settings.tested) - 1
+    losses = (("varied", "varying lengths", ""), ("fixed", f"length {settings.longest}", "fixed_"))
+    return [
+        Origin("check", source).at_most(
             "map",
             "At infinitely many sequences, merged attention ends at the map (11) for one length, the harmonic mean: "
-            "distance of the maps",
+            "distance of the maps (both by the moments (15); trained on samples: harmonic-mean)",
             measured=np.linalg.norm(data["varied"]["final_map"].values - predicted["minimizer"].values),
             tolerance=float(predicted["map_error"]),
             basis="where the run is ended, over the least curvature",
-            **ours,
         ),
-        Claim.over(
+        explored.close(
             "harmonic-mean",
             "Trained on samples of sequences of all lengths, merged attention learns the map (11) for one length, the "
             f"harmonic mean {harmonic:.2f} (the geometric mean is {geometric:.1f}, the mean {arithmetic:g}): length "
             "that fits the map best, for each sample",
             predicted=float(predicted["effective_length"]),
-            measured=[fitted_length(each, settings) for each in trained],
+            measured=labeled([fitted_length(each, settings) for each in trained], sample=range(1, len(trained) + 1)),
             tolerance=STANDARD_ERRORS * float(predicted["length_error"]),
             basis="3 standard errors of the length, the covariance of scores from sequences of their own",
             counted="samples",
-            explored=True,
-            **ours,
         ),
-        Claim.over(
+        explored.close(
             "drops",
             "At infinitely many sequences, the loss of separate attention drops D times: number of drops in each of "
             f"the {clear.sum()} of {clear.size} seeds whose plateaus are all predicted to last",
             predicted=min(settings.dim, settings.separate_heads),
-            measured=separate["drops"].values[clear],
-            tolerance=0,
+            measured=labeled(separate["drops"], clear, seed=settings.seeds),
             basis="a count; a plateau is 4 times slower than the falls beside it",
-            explored=True,
-            **ours,
         ),
-        Claim.over(
+        explored.close(
             "levels",
             "At infinitely many sequences, plateau m of separate attention is at the level (19) of one length, the "
             f"harmonic mean: loss halfway through each plateau ({lasting.sum()} of {lasting.size} are predicted to "
             f"last)",
             predicted=np.broadcast_to(levels, lasting.shape)[lasting],
-            measured=separate["middle_loss"].values[lasting],
+            measured=labeled(separate["middle_loss"], lasting, seed=settings.seeds, plateau=range(lasting.shape[1])),
             tolerance=separate["tolerance"].values[lasting],
             basis="square of the size that the next head is predicted to have; its map is the cube; solver",
             counted="plateaus",
-            explored=True,
-            **ours,
         ),
-    ]
-    places = np.array(settings.tested) - 1
-    for name, words, prefix in (
-        ("varied", "varying lengths", ""),
-        ("fixed", f"length {settings.longest}", "fixed_"),
-    ):
-        all_claims.append(
-            Claim.over(
+        *(
+            Origin("theory", "stepwell.theory.linear.loss_at").close(
                 f"{name}-at-length",
                 f"Trained on {words}, the loss in fresh contexts of a single length is the theory's: loss, one for "
                 f"each of the lengths {settings.tested}",
                 predicted=predicted[f"{prefix}loss_at_length"].values[places],
-                measured=tests[name].values,
+                measured=tests[name],
                 tolerance=STANDARD_ERRORS * predicted[f"{prefix}test_error"].values,
                 basis="3 standard errors, the errors from contexts of their own",
                 counted="lengths",
-                kind="theory",
-                source="stepwell.theory.linear.loss_at",
             )
-        )
-    return all_claims
+            for name, words, prefix in losses
+        ),
+    ]
 
 
 def _means(settings: Settings) -> dict[str, float]:
@@ -388,20 +345,19 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
 
 
 def _draw_course(axes: Axes, separate: xr.Dataset, predicted: xr.Dataset, settings: Settings) -> None:
-    harmonic = f"level of the harmonic mean, {harmonic_mean(settings.varied):.1f}"
-    labels = {"harmonic": harmonic, "long": f"level of length {settings.longest}"}
+    labels = [
+        f"level of length {settings.longest}",
+        f"level of the harmonic mean, {harmonic_mean(settings.varied):.1f}",
+    ]
     for level, other in zip(predicted["levels"].values, predicted["fixed_levels"].values, strict=True):
-        axes.axhline(other, color=GRAY, linestyle=":", linewidth=1.2, label=labels.pop("long", None))
-        axes.axhline(level, color=BLACK, linestyle="--", linewidth=1.0, label=labels.pop("harmonic", None))
-        # The last level nearly coincides with one of the other length.
-        place: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
-        axes.annotate(f"{level:.3f}", (1.0, level), xytext=(4, 0), fontsize=8.5, **place)
-    for run in range(separate.sizes["run"]):
-        label = "separate attention, one line a seed" if run == 0 else None
-        axes.plot(separate["time"], separate["loss"][run], color=BLUE, linewidth=1.2, label=label)
-    axes.set(xscale="log", ylim=(0, 1.32 * float(predicted["levels"][0])))
-    axes.set(xlabel="training time $t/\\tau$", ylabel="loss averaged over lengths")
-    axes.set_title("(a) Down the levels of one length")
+        axes.axhline(other, color=GRAY, linestyle=":", linewidth=1.2, label=labels[0])
+        axes.axhline(level, color=BLACK, linestyle="--", linewidth=1.0, label=labels[1])
+        name_level(axes, f"{level:.3f}", level, (4, 0))
+        labels = [None, None]
+    style: Any = {"color": BLUE, "linewidth": 1.2, "label": "separate attention, one line a seed"}
+    lines(axes, separate["time"], separate["loss"].values, **style)
+    axes.set(xscale="log", ylim=(0, 1.32 * float(predicted["levels"][0])), xlabel="training time $t/\\tau$")
+    axes.set(ylabel="loss averaged over lengths", title="(a) Down the levels of one length")
     axes.legend(loc="upper right", fontsize=8)
 
 
@@ -413,12 +369,10 @@ def _draw_fitted(axes: Axes, samples: xr.Dataset, predicted: xr.Dataset, setting
         axes.axhline(value, color=BLACK, linestyle="--", linewidth=1.0)
         # Clear of the error bars.
         above = 1.4 * error if abs(value - np.mean(fitted)) < error else 0.0
-        place: Any = {"xytext": (0, 4), "textcoords": "offset points", "fontsize": 8.5}
-        axes.annotate(f"{name}, {value:.1f}", (0.4, value + above), **place)
-    axes.set_xlim(0, len(fitted) + 1)
-    axes.set_xticks(range(1, len(fitted) + 1, 1 if len(fitted) < 5 else 3))
+        note(axes, f"{name}, {value:.1f}", (0.4, value + above), (0, 4), fontsize=8.5)
+    axes.set(xlim=(0, len(fitted) + 1), xticks=range(1, len(fitted) + 1, 1 if len(fitted) < 5 else 3))
     axes.set(ylim=(0, settings.longest / 2 + 2.5), xlabel="sample", ylabel="length that fits the trained map")
-    axes.set_title("(b) Which length is learned")
+    axes.set(title="(b) Which length is learned")
 
 
 def _draw_lengths(axes: Axes, data: Data, settings: Settings) -> None:
@@ -434,17 +388,25 @@ def _draw_lengths(axes: Axes, data: Data, settings: Settings) -> None:
         error = STANDARD_ERRORS * predicted[f"{prefix}test_error"]
         axes.errorbar(tests["length"], tests[name], error, fmt="o", color=color, markersize=4.5, label=label)
     axes.plot(tested, at_length, "x", color=GREEN, markersize=8, label="trained on a sample")
-    axes.set_xscale("log")
-    axes.set_xticks(tested, [str(n) for n in tested])
-    axes.minorticks_off()
-    axes.set(ylim=(0, None), xlabel="context length at test, tokens", ylabel="loss (mean squared error)")
-    axes.set_title("(c) One map, tested at each length")
+    axes.set(xscale="log", ylim=(0, None), title="(c) One map, tested at each length")
+    only_ticks(axes, tested)
+    axes.set(xlabel="context length at test, tokens", ylabel="loss (mean squared error)")
     axes.legend(loc="upper right", fontsize=8)
 
 
 FIGURE = Figure(
     title="Contexts of varying length are learned as one length, the harmonic mean",
-    caption=CAPTION,
+    caption=(
+        "Linear attention trained on context lengths 1 to 31, equally likely, each sum divided by its own length. The "
+        "theory is ours: the paper's, with one length, the harmonic mean 7.7. (a) With separate key and query, "
+        "gradient flow at infinitely many sequences (a line for each seed) goes down the levels of that one length "
+        "(dashed; dotted, those of length 31). (b) Merged attention trained on samples of sequences: the one length "
+        "that fits the trained map best, a point for each sample, with three standard errors, and three means of the "
+        "lengths. (c) The loss at each single length. Lines: theory, for the map of the harmonic mean and for that of "
+        "length 31. Dots: merged attention trained at infinitely many sequences, tested in fresh contexts. Crosses: "
+        "trained on a sample, its loss at that length in closed form. A model trained at one long length gives "
+        "predictions that are too large where the context is short."
+    ),
     settings=Settings(),
     quick=Settings(seeds=(60,), samples=4, sequences=2000, test_contexts=500),
     described=describe,

@@ -16,7 +16,8 @@ from stepwell.objectives import ReducedSampled, Spectral
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 
-from ._eigenvalues import Descent, Weights, best_readout_loss, descent, off_balance, softmax_losses
+from ._common import over
+from ._eigenvalues import Descent, best_readout_loss, descent, off_balance, softmax_losses
 from ._whole_matrices import UNIT, FirstSetting
 
 SPREAD = 0.3
@@ -80,9 +81,8 @@ def equal_tasks(settings: Settings) -> xr.Dataset:
     levels = {}
     if settings.alike:
         alone = _least_shared(settings, 1)
-        if tasks > 1:
-            levels[tasks - 1] = _least_shared(settings, 2) + (tasks - 2) * alone
-        levels[tasks] = tasks * alone
+        shared = {tasks - 1: _least_shared(settings, 2) + (tasks - 2) * alone} if tasks > 1 else {}
+        levels = {**shared, tasks: tasks * alone}
     return runs.assign(level=("used", list(levels.values()))).assign_coords(used=list(levels))
 
 
@@ -105,41 +105,29 @@ def unequal_tasks(settings: Settings) -> xr.Dataset:
     until = np.array([settings.softmax_steps * settings.softmax_rate])
     ends = [theory.spectral_flow(task, omega, mu, until, **width).loss[0].sum() for omega, mu in kept]
     best = theory.exact_optimum(task)
-    return runs.assign(
-        tail=("run", np.array(ends) / limit - 1),
-        level=best.loss.sum(),
-        best_omega=("task", best.omega),
-        best_mu=("task", best.mu),
-        limit=limit,
-    )
+    added = over("run", tail=np.array(ends) / limit - 1) | over("", level=best.loss.sum(), limit=limit)
+    return runs.assign(added | over("task", best_omega=best.omega, best_mu=best.mu))
 
 
 def _train(
     task: MultiTaskRegression, begun: tuple[np.ndarray, np.ndarray], sequences: int, seed: int, settings: Settings
 ) -> xr.Dataset:
     """Descent from all weights on the same sequences; `tested` is the loss at the end, over fresh sequences."""
-    starts, embedding = list(zip(*begun, strict=True)), settings.embedding
-    models = [SpectralAttention.balanced(*each, task.dims, embedding=embedding) for each in starts]
-    key = jax.random.key(seed)
+    starts, key = list(zip(*begun, strict=True)), jax.random.key(seed)
+    models = [SpectralAttention.balanced(*each, task.dims, embedding=settings.embedding) for each in starts]
     every = np.unique(np.linspace(0, settings.softmax_steps, 151).astype(int))
     objective = ReducedSampled(task, sequences, precision="float32", key=key)
     run = descent(models, objective, rate=settings.softmax_rate, steps=settings.softmax_steps, points=every)
     omega, mu = run.omega[:, -1], run.mu[:, -1]
-    weights = [Weights(*each) for each in zip(omega, mu, strict=True)]
-    tested = softmax_losses(task, weights, settings.softmax_tested, key=jax.random.fold_in(key, 1))
+    key = jax.random.fold_in(key, 1)
+    tested, error = softmax_losses(task, omega, mu, settings.softmax_tested, key=key)
     allocated = head_task_allocation(omega, mu)
     return xr.Dataset(
-        {
-            "loss": (("run", "time"), run.loss),
-            "tested": ("run", [each.mean for each in tested]),
-            "tested_error": ("run", [each.error for each in tested]),
-            "omega": (("run", "head", "task"), omega),
-            "mu": (("run", "head", "task"), mu),
-            **_predicted(task, starts, embedding),
-            "served_by": (("run", "task"), allocated.head),
-            "share": (("run", "task"), allocated.share),
-            "heads_used": ("run", allocated.heads_used),
-        },
+        over("run time", loss=run.loss)
+        | over("run", tested=tested, tested_error=error, heads_used=allocated.heads_used)
+        | over("run head task", omega=omega, mu=mu)
+        | _predicted(task, starts, settings.embedding)
+        | over("run task", served_by=allocated.head, share=allocated.share),
         {"time": ("time", run.time, {"units": UNIT})},
         {"sequences": sequences, "signal": float(task.signals.sum())},
     )
@@ -148,11 +136,9 @@ def _train(
 def _predicted(task: MultiTaskRegression, weights: list, embedding: int) -> dict[str, Any]:
     """The head that theory names for each run and task, by how much it leads, and whether it is named for several."""
     named = np.array([theory.winners(task, *each, embedding=embedding) for each in weights])
-    return {
-        "predicted": (("run", "task"), named),
-        "lead": (("run", "task"), np.array([leads(task, *each, embedding=embedding) for each in weights])),
-        "contested": (("run", "task"), (named[:, :, None] == named[:, None, :]).sum(axis=2) > 1),
-    }
+    lead = np.array([leads(task, *each, embedding=embedding) for each in weights])
+    contested = (named[:, :, None] == named[:, None, :]).sum(axis=2) > 1
+    return over("run task", predicted=named, lead=lead, contested=contested)
 
 
 def _least_shared(settings: Settings, count: int) -> float:
@@ -214,16 +200,13 @@ def random_starts(settings: Settings) -> xr.Dataset:
     runs = _surrogate([settings.with_eigenvalues(*each) for each in weights], task, settings.steps, rate=settings.rate)
     allocated = head_task_allocation(runs.omega[:, -1], runs.mu[:, -1])
     groups = [[np.flatnonzero(heads == head).tolist() for head in np.unique(heads)] for heads in allocated.head]
+    cost = [theory.shared_loss(task, each).sum() for each in groups]
+    tail = [fading_tail(settings, each, runs.time[-1]) for each in groups]
     return xr.Dataset(
-        {
-            "loss": (("run", "time"), runs.loss),
-            **_predicted(task, weights, settings.embedding),
-            "served_by": (("run", "task"), allocated.head),
-            "heads_used": ("run", allocated.heads_used),
-            "cost": ("run", [theory.shared_loss(task, each).sum() for each in groups]),
-            "tail": ("run", [fading_tail(settings, each, runs.time[-1]) for each in groups]),
-            "equal_mu": ("run", np.ptp(mu, axis=(1, 2)) == 0),
-        },
+        over("run time", loss=runs.loss)
+        | _predicted(task, weights, settings.embedding)
+        | over("run task", served_by=allocated.head)
+        | over("run", heads_used=allocated.heads_used, cost=cost, tail=tail, equal_mu=np.ptp(mu, axis=(1, 2)) == 0),
         {"time": ("time", runs.time, {"units": UNIT})},
     )
 
@@ -258,17 +241,13 @@ def imbalance(settings: Settings) -> xr.Dataset:
     losing = min(1, settings.tasks - 1)  # of the first head; if there is but one task, nothing loses
     fallen = np.log(course.mu[:, 0, losing] / mu)
     delta = np.array([mu * ((1 + part) ** 2 - (1 + part) ** -2) for part in IMBALANCES])
+    limit, bound = theory.flow_limit_loss(task).sum(), theory.lower_bound(task, settings.tasks).sum()
+    tail = fading_tail(settings, [[i] for i in range(settings.tasks)], runs.time[-1])
     return xr.Dataset(
-        {
-            "loss": (("part", "time"), runs.loss),
-            "losing_mu": (("part", "time"), runs.mu[:, :, 0, losing]),
-            "delta": ("part", delta),
-            "log_mu": ("time", fallen + np.log(mu)),
-            "settled": _settled(settings),
-            "limit": theory.flow_limit_loss(task).sum(),
-            "tail": fading_tail(settings, [[i] for i in range(settings.tasks)], runs.time[-1]),
-            "bound": theory.lower_bound(task, settings.tasks).sum(),
-        },
+        over("part time", loss=runs.loss, losing_mu=runs.mu[:, :, 0, losing])
+        | over("part", delta=delta)
+        | over("time", log_mu=fallen + np.log(mu))
+        | over("", settled=_settled(settings), limit=limit, tail=tail, bound=bound),
         {"part": list(IMBALANCES), "time": ("time", runs.time, {"units": UNIT})},
     )
 
@@ -298,17 +277,12 @@ def sharing(settings: Settings, *, context: int | None = None) -> xr.Dataset:
     runs = _surrogate(models, trained_task, settings.steps, rate=settings.rate)
     early = runs.time <= max(WATCHED, runs.time[1])
     rate = np.polyfit(runs.time[early], np.log(runs.mu[: SIZES.size, early, 1, 0]).T, 1)[0]
+    shared, split = theory.shared_loss(theory_task, [(0, 1)]).sum(), theory.flow_limit_loss(theory_task).sum()
+    tail = fading_tail(pair, [[0], [1]], runs.time[-1])
     drive = 4 * theory_task.signals[0] * best.omega[0] * (1 - best.omega[0] * best.mu[0])
     return xr.Dataset(
-        {
-            "rate": ("x", rate),
-            "predicted_rate": ("x", drive * (SIZES - np.exp(SIZES / 2 - 1))),
-            "threshold": theory.revival_threshold(0.5),
-            "end_loss": ("end", runs.loss[SIZES.size :, -1]),
-            "tail": fading_tail(pair, [[0], [1]], runs.time[-1]),
-            "revives": ("end", theory.revives(np.array(ENDS), 0.5)),
-            "shared": theory.shared_loss(theory_task, [(0, 1)]).sum(),
-            "split": theory.flow_limit_loss(theory_task).sum(),
-        },
+        over("x", rate=rate, predicted_rate=drive * (SIZES - np.exp(SIZES / 2 - 1)))
+        | over("", threshold=theory.revival_threshold(0.5), tail=tail, shared=shared, split=split)
+        | over("end", end_loss=runs.loss[SIZES.size :, -1], revives=theory.revives(np.array(ENDS), 0.5)),
         {"x": SIZES, "end": list(ENDS)},
     )

@@ -1,23 +1,24 @@
 """Softmax attention by its eigenvalues ω and μ: trained, evaluated over sequences, and searched for the least loss."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 import xarray as xr
 from jaxtyping import Array, Float
-from scipy.optimize import minimize
 
 from stepwell.dynamics import Ensemble, Record, descend
 from stepwell.dynamics.fast import gradient_form
 from stepwell.figures import one_blas_thread
 from stepwell.models import SpectralAttention
 from stepwell.objectives import AbstractObjective, ReducedSampled
-from stepwell.tasks import ContextLengths, MultiTaskRegression
+from stepwell.tasks import MultiTaskRegression
+from stepwell.theory import Lengths, MultiRegression
 from stepwell.theory import softmax as theory
 
 
@@ -45,6 +46,20 @@ def eigenvalues(run: xr.Dataset, model: SpectralAttention) -> tuple[np.ndarray, 
     return key * query * model.score_scale / np.array(model.dims), value * output
 
 
+def equal_tasks(count: int, dim: int, context: int) -> MultiTaskRegression:
+    """Of total signal 1, with noise of variance 1."""
+    return MultiTaskRegression((dim,) * count, 1.0, context, noise_variance=1.0, convention="total")
+
+
+def uniform_head(
+    task: MultiTaskRegression, seed: int, *, highest: float = 0.4, score_scale: float | Literal["head"] = "head"
+) -> SpectralAttention:
+    r"""One head whose $\omega\sqrt d$ and $\mu/\sqrt d$ are drawn between 0.1 and `highest`."""
+    omega, mu = np.random.default_rng(seed).uniform(0.1, highest, (2, 1, len(task.dims)))
+    roots = np.array(task.dims) ** 0.5
+    return SpectralAttention.balanced(omega / roots, mu * roots, task.dims, score_scale=score_scale)
+
+
 def off_balance(model: SpectralAttention, delta: float) -> SpectralAttention:
     """The model with v times 1 + δ and o over 1 + δ, which leaves μ."""
     weights = {name: np.asarray(weight) for name, weight in model.weights().items()}
@@ -65,27 +80,14 @@ def linear_loss(task: MultiTaskRegression) -> float:
     return float(theory.linear_attention_loss(fewer).sum())
 
 
-_CONTEXT = 10**9
-"""Of a task given by d/L, which is then met to 8 digits from 0.01 on."""
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What theory reads of a task."""
-
-    dims: tuple[int, ...]
-    strengths: tuple[float, ...]
-    noise_variance: float
-    context: ContextLengths
-
-
-def like_tasks(ratio: float, tasks: int, noise: float = 1.0, *, context: int = _CONTEXT) -> Sizes:
+def like_tasks(ratio: float, tasks: int, noise: float = 1.0, *, context: int = 10**9) -> MultiRegression:
     r"""Tasks of equal dimension d = `ratio`·L and total signal $S_i = 1$, so that $\phi = 1 + $ `noise`.
 
-    Losses to leading order, and Bayes and ridge risks of large d and L, depend on d/L and φ only.
+    Losses to leading order, and Bayes and ridge risks of large d and L, depend on d/L and φ only. The context is such
+    that d/L is met to 8 digits from 0.01 on.
     """
     dim = round(ratio * context)
-    return Sizes((dim,) * tasks, (1 / dim,) * tasks, noise, ContextLengths(context))
+    return MultiRegression((dim,) * tasks, (1 / dim,) * tasks, noise, Lengths((context,), (1.0,)))
 
 
 Attention = Callable[[Float[np.ndarray, "sequence token"]], Float[np.ndarray, "sequence token"]]
@@ -104,9 +106,7 @@ class Estimate(NamedTuple):
     error: float
 
 
-def softmax(scores: Float[np.ndarray, "*any token"]) -> Float[np.ndarray, "*any token"]:
-    raised = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return raised / raised.sum(axis=-1, keepdims=True)
+softmax = partial(scipy.special.softmax, axis=-1)
 
 
 def sampled_loss(
@@ -151,13 +151,6 @@ RCOND = 1e-9
 """Combinations of heads that are this near to nothing are left out: μ there would be so large that rounding shows."""
 
 
-class Minimum(NamedTuple):
-    """The least loss, summed over tasks, and its rounding error where large μ of either sign cancel."""
-
-    loss: float
-    rounding: float
-
-
 def loss_and_slope(
     task: MultiTaskRegression, omega: Float[np.ndarray, "head task"], mu: Float[np.ndarray, "head task"]
 ) -> tuple[float, Float[np.ndarray, "2 head task"]]:
@@ -173,8 +166,11 @@ def loss_and_slope(
     return float(loss), np.stack(slopes)
 
 
-def least_signed(task: MultiTaskRegression, heads: int, starts: int, *, rng: np.random.Generator) -> Minimum:
-    """Of weights of either sign: the best μ is known for each ω, and ω is searched, its size and its shape apart."""
+def least_signed(task: MultiTaskRegression, heads: int, starts: int, *, rng: np.random.Generator) -> Estimate:
+    """Of weights of either sign, summed over tasks, with its rounding error where large μ of either sign cancel.
+
+    The best μ is known for each ω, and ω is searched, its size and its shape apart.
+    """
     shape = (heads, len(task.dims))
 
     def value(point: np.ndarray) -> tuple[float, np.ndarray]:
@@ -188,11 +184,15 @@ def least_signed(task: MultiTaskRegression, heads: int, starts: int, *, rng: np.
     first = [np.concatenate([[rng.uniform(-1.5, 0.0)], rng.standard_normal(shape).ravel()]) for _ in range(starts)]
     best = _best(value, first, bounds)
     omega = _scaled(task, best, shape)[0]
-    return _minimum(task, omega, best_readout(task, omega))
+    mu = best_readout(task, omega)
+    added = np.abs(mu) * (np.exp((omega * np.array(task.dims)) @ omega.T) @ np.abs(mu))
+    powers = (task.signals + task.noise_variance) / task.context.longest
+    rounding = 4 * heads * np.finfo(float).eps * float(task.signals.sum() + np.sum(powers * added))
+    return Estimate(loss_and_slope(task, omega, mu)[0], rounding)
 
 
-def least_positive(task: MultiTaskRegression, heads: int, starts: int, *, rng: np.random.Generator) -> Minimum:
-    """Of weights that are not negative, which is all that the flow reaches from positive ones."""
+def least_positive(task: MultiTaskRegression, heads: int, starts: int, *, rng: np.random.Generator) -> float:
+    """Of weights that are not negative, which is all that the flow reaches from positive ones, summed over tasks."""
     shape = (2, heads, len(task.dims))
     typical = np.array([np.mean(task.dims) ** -0.5, np.mean(task.dims) ** 0.5])[:, None, None]
 
@@ -202,7 +202,7 @@ def least_positive(task: MultiTaskRegression, heads: int, starts: int, *, rng: n
 
     first = [rng.uniform(0.0, 0.5, shape).ravel() for _ in range(starts)]
     omega, mu = _best(value, first, [(0.0, None)] * int(np.prod(shape))).reshape(shape) * typical
-    return _minimum(task, omega, mu)
+    return loss_and_slope(task, omega, mu)[0]
 
 
 def best_readout(task: MultiTaskRegression, omega: Float[np.ndarray, "head task"]) -> Float[np.ndarray, "head task"]:
@@ -210,13 +210,6 @@ def best_readout(task: MultiTaskRegression, omega: Float[np.ndarray, "head task"
     overlaps = np.exp((omega * np.array(task.dims)) @ omega.T)
     solved = np.linalg.lstsq(overlaps, omega, rcond=RCOND)[0]
     return solved / (np.sum(omega * solved, axis=0) + task.noise_factors / task.context.longest)
-
-
-def _minimum(task: MultiTaskRegression, omega: np.ndarray, mu: np.ndarray) -> Minimum:
-    added = np.abs(mu) * (np.exp((omega * np.array(task.dims)) @ omega.T) @ np.abs(mu))
-    powers = (task.signals + task.noise_variance) / task.context.longest
-    rounding = 4 * omega.shape[0] * np.finfo(float).eps * float(task.signals.sum() + np.sum(powers * added))
-    return Minimum(loss_and_slope(task, omega, mu)[0], rounding)
 
 
 def _scaled(task: MultiTaskRegression, point: np.ndarray, shape: tuple[int, int]):
@@ -229,7 +222,10 @@ def _scaled(task: MultiTaskRegression, point: np.ndarray, shape: tuple[int, int]
 def _best(value, starts: list[np.ndarray], bounds: list) -> np.ndarray:
     options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-14, "gtol": 1e-10}
     with one_blas_thread():  # systems of a few heads: threads would only wait for each other
-        minima = [minimize(value, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options) for x in starts]
+        minima = [
+            scipy.optimize.minimize(value, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+            for x in starts
+        ]
     return min(minima, key=lambda one: one.fun).x
 
 
@@ -246,24 +242,25 @@ class Weights(NamedTuple):
     mu: Float[np.ndarray, "head task"]
 
 
-def softmax_loss(task: MultiTaskRegression, weights: Weights, sequences: int, *, key: jax.Array) -> Estimate:
-    """The loss of softmax attention over `DRAWS` sets of reduced sequences (`ReducedSampled`)."""
-    return softmax_losses(task, [weights], sequences, key=key)[0]
+class Losses(NamedTuple):
+    """Mean losses of several weights over sequences, and their standard errors."""
+
+    mean: Float[np.ndarray, " weights"]
+    error: Float[np.ndarray, " weights"]
 
 
 def softmax_losses(
-    task: MultiTaskRegression, several: list[Weights], sequences: int, *, key: jax.Array
-) -> list[Estimate]:
-    """The losses of several weights of one shape, all over the same sequences; their errors over another set."""
-    losses = np.empty((DRAWS, len(several)))
+    task: MultiTaskRegression, omega: np.ndarray, mu: np.ndarray, sequences: int, *, key: jax.Array
+) -> Losses:
+    """Losses of softmax attention for several ω and μ (several, head, task), all over `DRAWS` sets of reduced sequences
+    (`ReducedSampled`); their errors over another set."""
+    several, losses = [jnp.asarray(each) for each in np.stack([omega, mu], axis=1)], []
     other = ReducedSampled(task, sequences, precision="float32", key=jax.random.fold_in(key, DRAWS))
     for draw in range(DRAWS):
-        objective = _objective(task, several[0].omega.shape[0], sequences, jax.random.fold_in(key, draw))
-        for place, weights in enumerate(several):
-            losses[draw, place] = _softmax_slope(objective, jnp.asarray(np.stack(weights)), task.dims)[0]
-    models = [_model(jnp.asarray(np.stack(weights)), task.dims) for weights in several]
-    errors = [float(other.standard_error(model)) / DRAWS**0.5 for model in models]
-    return [Estimate(float(mean), error) for mean, error in zip(losses.mean(axis=0), errors, strict=True)]
+        objective = _objective(task, omega.shape[1], sequences, jax.random.fold_in(key, draw))
+        losses.append([_softmax_slope(objective, weights, task.dims)[0] for weights in several])
+    errors = [float(other.standard_error(_model(weights, task.dims))) / DRAWS**0.5 for weights in several]
+    return Losses(np.array(losses).mean(axis=0), np.array(errors))
 
 
 def softmax_slopes(
@@ -295,7 +292,7 @@ def least_softmax(
 
     start = rng.normal(0, 0.3, shape).ravel()
     with one_blas_thread():  # a few numbers: threads would only wait for each other
-        best = minimize(value, start, jac=True, method="L-BFGS-B", options={"maxiter": 400})
+        best = scipy.optimize.minimize(value, start, jac=True, method="L-BFGS-B", options={"maxiter": 400})
     return Weights(*(best.x.reshape(shape) * units))
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
@@ -20,9 +19,11 @@ from stepwell.models import MergedAttention, MultiHeadAttention
 from stepwell.objectives import ReducedSampled, Sampled, Spectral
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
+from stepwell.trajectory import model_at
 
+from ._common import over, stacked
 from ._eigenvalues import DRAWS, Weights, eigenvalues, least_softmax, softmax_slopes
-from ._whole_matrices import UNIT, FirstSetting, train, whole_model
+from ._whole_matrices import UNIT, FirstSetting, in_the_bases, train, whole_model
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,9 @@ OTHERS = 4
 def simulate(settings: Settings) -> Data:
     predictions = predict(settings)
     middle = float(predictions["middle"])
-    population, descent = exact_descent(settings, middle), descents(settings, middle)
-    judges = {}
-    if len(settings.runs) > 1:
-        apart = replace(settings, runs=((min(settings.runs)[0], OTHERS),), seed=settings.seed + 50)
-        judges["others"] = descents(apart, middle)[["late_mu", "late_loss", "late_loss_error"]]
-    return {
-        "descent": descent,
-        **judges,
+    population = exact_descent(settings, middle)
+    data = {
+        "descent": descents(settings, middle),
         "population": population,
         "scatter": scatter(settings),
         "spectral": spectral_course(settings, population["time"].values),
@@ -68,6 +64,10 @@ def simulate(settings: Settings) -> Data:
         "emergence": emergence_times(settings),
         "theory": predictions,
     }
+    if len(settings.runs) > 1:
+        apart = replace(settings, runs=((min(settings.runs)[0], OTHERS),), seed=settings.seed + 50)
+        data["others"] = descents(apart, middle)[["late_mu", "late_loss", "late_loss_error"]]
+    return data
 
 
 def descents(settings: Settings, middle: float) -> xr.Dataset:
@@ -85,24 +85,18 @@ def descents(settings: Settings, middle: float) -> xr.Dataset:
     runs = xr.concat(trajectories, dim="run").assign_coords(run=range(len(batches)), batch=("run", batches))
     late, time = late_part(runs, LATE), runs["time"].values
     detected = [phases(time, loss) for loss in runs["loss"].values]
+    edges = [[np.nan] * 2 if one is None else [one.emergence.start, one.emergence.end] for one in detected]
+    # The falling curves nearest to the noisy ones.
+    falling = [np.asarray(isotonic_regression(loss, increasing=False).x) for loss in runs["loss"].values]
     return runs.assign(
-        half=("run", [_passage(time, loss, middle) for loss in runs["loss"].values], {"units": UNIT}),
-        phase=(
-            ("run", "edge"),
-            [[np.nan] * 2 if one is None else [one.emergence.start, one.emergence.end] for one in detected],
-            {"units": UNIT},
-        ),
+        half=("run", [passage_time(time, loss, middle) for loss in falling], {"units": UNIT}),
+        phase=(("run", "edge"), edges, {"units": UNIT}),
         late_omega=(("run", "task"), own_entries(late["omega"]).mean(axis=1)),
         late_mu=(("run", "task"), own_entries(late["mu"]).mean(axis=1)),
         late_loss=late["loss"].mean("time"),
         late_loss_error=late["loss"].std("time", ddof=1) / late.sizes["time"] ** 0.5,
         late_off=(late["off"] ** 2).mean("time") ** 0.5,
     ).assign_attrs(late=list(LATE))
-
-
-def _passage(time: np.ndarray, loss: np.ndarray, level: float) -> float:
-    """When the falling curve nearest to a noisy one passes a level."""
-    return passage_time(time, np.asarray(isotonic_regression(loss, increasing=False).x), level)
 
 
 def exact_descent(settings: Settings, middle: float) -> xr.Dataset:
@@ -117,16 +111,14 @@ def exact_descent(settings: Settings, middle: float) -> xr.Dataset:
     models, steps = Ensemble.of([model] * settings.sets), settings.population_steps
     options: dict[str, Any] = {"record": Record(snapshots=steps + 1), "progress": False}
     run = descend(models, Ensemble.of(objectives), rate=settings.population_rate, steps=steps, **options)
-    last = [model.with_weights({n: run[n].values[k, -1] for n in model.weight_dims}) for k in range(settings.sets)]
+    last = [model_at(run, model, run=k) for k in range(settings.sets)]
     time, (omega, mu) = settings.population_rate * run["step"].values, eigenvalues(run, model)
+    half = [passage_time(time, loss, middle) for loss in run["loss"].values]
+    error = [float(other.standard_error(model)) for other, model in zip(others, last, strict=True)]
     return xr.Dataset(
-        {
-            "loss": (("set", "time"), run["loss"].values),
-            "omega": (("set", "time", "head", "task"), omega),
-            "mu": (("set", "time", "head", "task"), mu),
-            "error": ("set", [float(o.standard_error(m)) for o, m in zip(others, last, strict=True)]),
-            "half": ("set", [passage_time(time, loss, middle) for loss in run["loss"].values]),
-        },
+        over("set time", loss=run["loss"].values)
+        | over("set time head task", omega=omega, mu=mu)
+        | over("set", error=error, half=half),
         {"time": ("time", time, {"units": UNIT})},
     )
 
@@ -150,9 +142,8 @@ def spectral_course(settings: Settings, times: np.ndarray) -> xr.Dataset:
     """The flow of theory at the times of the other runs, and on to the end of the tail."""
     until = np.union1d(times, TAIL)
     course = flow_of_theory(settings, until)
-    dims = ("time", "head", "task")
     return xr.Dataset(
-        {"loss": ("time", course.loss.sum(axis=1)), "omega": (dims, course.omega), "mu": (dims, course.mu)},
+        over("time", loss=course.loss.sum(axis=1)) | over("time head task", omega=course.omega, mu=course.mu),
         {"time": ("time", until, {"units": UNIT})},
     )
 
@@ -170,11 +161,10 @@ def gradient(settings: Settings, middle: float) -> xr.Dataset:
     place = int(np.argmin(np.abs(course.loss.sum(axis=1) - middle)))
     omega, mu = course.omega[place], course.mu[place]
     task, whole = whole_model(settings, settings.seed, settings.with_eigenvalues(omega, mu))
-    seed, options = settings.seed, {"blocks": settings.blocks, "size": settings.block_size}
-    gradients = off_structure_gradient(whole, task, **options, seed=seed)
-    slope, error = softmax_slopes(settings.task, Weights(omega, mu), settings.sequences, key=jax.random.key(seed + 1))
-    dims = ("matrix", "head", "task")
-    return gradients.assign(reduced=(dims, slope), reduced_error=(dims, error))
+    gradients = off_structure_gradient(whole, task, settings)
+    key = jax.random.key(settings.seed + 1)
+    slope, error = softmax_slopes(settings.task, Weights(omega, mu), settings.sequences, key=key)
+    return gradients.assign(over("matrix head task", reduced=slope, reduced_error=error))
 
 
 def gradient_noise(settings: Settings) -> xr.Dataset:
@@ -186,15 +176,13 @@ def gradient_noise(settings: Settings) -> xr.Dataset:
 
 def emergence_times(settings: Settings) -> xr.Dataset:
     """When half of the fall is done, by the flow of the factors of the eigenvalues, from ever smaller weights."""
-    task, times = settings.task, []
-    objective = Spectral(task)
+    task, objective, times = settings.task, Spectral(settings.task), []
     low, high = theory.flow_limit_loss(task).sum(), task.signals.sum()  # of the surrogate
     brackets = [_bracket(settings, scale) for scale in SCALES]
     for scale, bracket in zip(SCALES, brackets, strict=True):
         # Trajectories count time at half the speed. A program compiled once serves all, with as many save times.
-        until = 2.4 * bracket[1]
-        model = settings.spectral_model(scale)
-        run = flow(model, objective, until=until, record=Record(points=2001), rtol=1e-8, progress=False)
+        options: dict[str, Any] = {"record": Record(points=2001), "rtol": 1e-8, "progress": False}
+        run = flow(settings.spectral_model(scale), objective, until=2.4 * bracket[1], **options)
         times.append(passage_time(run["time"].values / 2, run["loss"].values[0], (low + high) / 2))
     return xr.Dataset(
         {"time": ("scale", times, {"units": UNIT}), "bracket": (("scale", "end"), np.array(brackets))},
@@ -214,21 +202,14 @@ def predict(settings: Settings) -> xr.Dataset:
     task = settings.task
     limit, best = theory.flow_limit(task), theory.exact_optimum(task)
     training: theory.FlowOptions = {"embedding": settings.embedding}
+    winner = theory.winners(task, *settings.initial_weights(), **training)
+    middle, width = (task.signals.sum() + best.loss.sum()) / 2, theory.loss_drop_width(task, **training).max()
+    fading, slow = theory.off_task_fading(task, **training)[0], theory.late_rates(task, **training).slow.min()
     return xr.Dataset(
-        {
-            "omega": ("task", limit.omega),
-            "mu": ("task", limit.mu),
-            "loss": theory.flow_limit_loss(task).sum(),
-            "best_omega": ("task", best.omega),
-            "best_mu": ("task", best.mu),
-            "best_loss": best.loss.sum(),
-            "middle": (task.signals.sum() + best.loss.sum()) / 2,
-            "winner": ("task", theory.winners(task, *settings.initial_weights(), **training)),
-            "bracket": ("end", list(_bracket(settings))),
-            "width": theory.loss_drop_width(task, **training).max(),
-            "fading": theory.off_task_fading(task, **training)[0],
-            "slow": theory.late_rates(task, **training).slow.min(),
-        }
+        over("task", omega=limit.omega, mu=limit.mu, best_omega=best.omega, best_mu=best.mu, winner=winner)
+        | over("", loss=theory.flow_limit_loss(task).sum(), best_loss=best.loss.sum(), middle=middle)
+        | over("", width=width, fading=fading, slow=slow)
+        | over("end", bracket=list(_bracket(settings)))
     )
 
 
@@ -251,52 +232,39 @@ _TOGETHER = 4
 """Batches that are averaged, of the second half; those of the first half are taken one by one."""
 
 
-def off_structure_gradient(
-    model: MultiHeadAttention, task: MultiTaskRegression, *, blocks: int, size: int, seed: int
-) -> xr.Dataset:
+def off_structure_gradient(model: MultiHeadAttention, task: MultiTaskRegression, settings: Settings) -> xr.Dataset:
     r"""The gradient of the loss in W and U, split into its decomposable part and the rest.
 
-    Drawn are `blocks` independent batches of `size` sequences, and half as many others (at least 16), which all errors
-    are from. Over (matrix, group): `off`, the norm of the rest of the gradient over each of several independent groups
-    of `sequences` sequences, and `other_off`, over each of the other batches: what scatters as Gaussian vectors do has
-    the same relative scatter in groups of any size. Over matrix: `square`, an estimate of the squared norm of the rest
-    in the population that has no bias, from products of the gradients of different batches, with its standard error
-    `error`; and `on`, the norm of the decomposable part. Over (matrix, head, task): `slope`,
-    the derivatives by $\omega_i^h$ and $\mu_i^h$ that the decomposable part amounts to, and their standard errors
-    `slope_error`.
+    Drawn are independent batches of sequences, `settings.blocks`, and half as many others (at least 16), which all
+    errors are from. Over (matrix, group): `off`, the norm of the rest of the gradient over each of several independent
+    groups of `sequences` sequences, and `other_off`, over each of the other batches: what scatters as Gaussian vectors
+    do has the same relative scatter in groups of any size. Over matrix: `square`, an estimate of the squared norm of
+    the rest in the population that has no bias, from products of the gradients of different batches, with its standard
+    error `error`; and `on`, the norm of the decomposable part. Over (matrix, head, task): `slope`, the derivatives by
+    $\omega_i^h$ and $\mu_i^h$ that the decomposable part amounts to, and their standard errors `slope_error`.
     """
-    every = blocks + max(16, blocks // 2)
-    drawn = [_gradient(model, task, size, jax.random.fold_in(jax.random.key(seed), b)) for b in range(every)]
-    parts = [_split(np.stack(each), task) for each in zip(*drawn, strict=True)]
-    half = blocks // 2
-    groups = (blocks - half) // _TOGETHER
-    off, other_off, slopes, errors = [], [], [], []
-    square, error, on = np.empty((3, 2))
-    for row, (derivatives, structured, rest) in enumerate(parts):
+    blocks, size = settings.blocks, settings.block_size
+    every, half = blocks + max(16, blocks // 2), blocks // 2
+    groups, rows = (blocks - half) // _TOGETHER, []
+    merged = MergedAttention(model.readout(), model.bilinear(), activation="softmax", attends_query=False)
+    drawn = [in_the_bases(g.key_query, g.value, task) for g in _gradients(merged, task, every, size, settings.seed)]
+    for each in zip(*drawn, strict=True):
+        derivatives, structured, rest = _split(np.stack(each), task)
         flat, others = np.split(rest.reshape(every, -1), [blocks])
         averaged = flat[half : half + groups * _TOGETHER].reshape(groups, _TOGETHER, flat.shape[1]).mean(axis=1)
-        off.append(np.linalg.norm(np.concatenate([flat[:half], averaged]), axis=1))
-        other_off.append(np.linalg.norm(others, axis=1))
         pairs, other_pairs = _products(flat), _products(others)
         # Products of pairs that share a batch are uncorrelated if the population has no such gradient.
         count = max(1, pairs.size)  # a single batch has no pairs
-        square[row], error[row] = pairs.sum() / count, np.sqrt(2 * np.mean(other_pairs**2) / count)
-        on[row] = np.linalg.norm(structured[:blocks].mean(axis=0))
-        slopes.append(derivatives[:blocks].mean(axis=0))
-        errors.append(derivatives[blocks:].std(axis=0, ddof=1) / blocks**0.5)
+        rows.append(
+            over("group", off=np.linalg.norm(np.concatenate([flat[:half], averaged]), axis=1))
+            | over("other", other_off=np.linalg.norm(others, axis=1))
+            | over("", square=pairs.sum() / count, error=np.sqrt(2 * np.mean(other_pairs**2) / count))
+            | over("", on=np.linalg.norm(structured[:blocks].mean(axis=0)))
+            | over("head task", slope=derivatives[:blocks].mean(axis=0))
+            | over("head task", slope_error=derivatives[blocks:].std(axis=0, ddof=1) / blocks**0.5)
+        )
     sequences = size * np.repeat([1, _TOGETHER], [half, groups])
-    return xr.Dataset(
-        {
-            "off": (("matrix", "group"), np.array(off)),
-            "other_off": (("matrix", "other"), np.array(other_off)),
-            "square": ("matrix", square),
-            "error": ("matrix", error),
-            "on": ("matrix", on),
-            "slope": (("matrix", "head", "task"), np.array(slopes)),
-            "slope_error": (("matrix", "head", "task"), np.array(errors)),
-        },
-        {"matrix": ["W", "U"], "sequences": ("group", sequences)},
-    )
+    return stacked(rows, matrix=["W", "U"]).assign_coords(sequences=("group", sequences))
 
 
 def _products(vectors: Float[np.ndarray, "block entry"]) -> Float[np.ndarray, " pair"]:
@@ -304,16 +272,15 @@ def _products(vectors: Float[np.ndarray, "block entry"]) -> Float[np.ndarray, " 
     return (vectors @ vectors.T)[~np.eye(len(vectors), dtype=bool)]
 
 
+def _gradients(model: Any, task: MultiTaskRegression, blocks: int, size: int, seed: int) -> list[Any]:
+    """Gradients of the loss over `blocks` batches of `size` sequences, each like the model."""
+    return [_gradient(model, task, size, jax.random.fold_in(jax.random.key(seed), block)) for block in range(blocks)]
+
+
 @eqx.filter_jit
-def _gradient(model: MultiHeadAttention, task: MultiTaskRegression, size: int, key):
-    """Gradients in W and U, in the bases of the task."""
-    batch = task.draw(size, key=key)
-    merged = MergedAttention(model.readout(), model.bilinear(), activation="softmax", attends_query=False)
-    objective = gradient_form(Sampled(batch, "sum"), merged)
-    gradient = eqx.filter_grad(lambda m: objective(m))(merged)
-    phi, psi = task.inputs_rotation, task.outputs_rotation
-    both = jax.scipy.linalg.block_diag(phi, psi)
-    return both.T @ gradient.key_query @ phi, psi.T @ gradient.value @ both
+def _gradient(model: Any, task: MultiTaskRegression, size: int, key):
+    objective = gradient_form(Sampled(task.draw(size, key=key), "sum"), model)
+    return eqx.filter_grad(lambda m: objective(m))(model)
 
 
 def gradient_variance(
@@ -321,18 +288,10 @@ def gradient_variance(
 ) -> xr.Dataset:
     r"""`total`, the variance of the gradient of one sequence in all weights added up, $\mathrm{tr}\,C$, from that of
     `blocks` batches of `size` sequences; and its standard `error`, from the spread of their squared distances."""
-    keys = [jax.random.fold_in(jax.random.key(seed), block) for block in range(blocks)]
-    drawn = np.stack([np.asarray(_whole_gradient(model, task, size, key)) for key in keys])
+    gradients = _gradients(model, task, blocks, size, seed)
+    drawn = np.stack([np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(one)]) for one in gradients])
     squares = size * blocks / (blocks - 1) * np.sum((drawn - drawn.mean(axis=0)) ** 2, axis=1)
     return xr.Dataset({"total": squares.mean(), "error": squares.std(ddof=1) / blocks**0.5})
-
-
-@eqx.filter_jit
-def _whole_gradient(model: MultiHeadAttention, task: MultiTaskRegression, size: int, key):
-    """The gradient in keys, queries, values and outputs, as one vector."""
-    objective = gradient_form(Sampled(task.draw(size, key=key), "sum"), model)
-    gradient = eqx.filter_grad(lambda m: objective(m))(model)
-    return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(gradient)])
 
 
 def _split(gradient: Float[np.ndarray, "block head rows columns"], task: MultiTaskRegression):

@@ -1,7 +1,7 @@
 """The simulations of `sign_pairs`."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,9 +16,9 @@ from stepwell.objectives import ReducedSampled, Spectral
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 
+from ._common import over, sparser_steps
 from ._eigenvalues import (
     FLATTEST,
-    Weights,
     best_readout_loss,
     descent,
     least_positive,
@@ -58,8 +58,7 @@ class Settings:
     context: int = 100
     noise: float = 1.0
     until: float = 300.0
-    """Where runs off balance end. The loser's score then is about 1e-11; later the solver's errors give it a sign,
-    which the flow itself, balanced in k and q, cannot."""
+    """Where runs off balance, in v and o alone, end."""
     signed_until: float = 2000.0
     seeds: tuple[int, ...] = (120, 121, 122)
     sequences: int = 8000
@@ -94,17 +93,9 @@ def whole_matrices(settings: Settings) -> xr.Dataset:
         MultiHeadAttention.random(dim=WHOLE.dim, outputs=1, heads=2, scale=RANDOM_SCALE, key=jax.random.key(seed))
         for seed in settings.whole_seeds
     ]
-    run = online(
-        Ensemble.of(models),
-        task,
-        batch_size=WHOLE.batch,
-        reduce="sum",
-        rate=WHOLE.rate,
-        steps=settings.whole_steps,
-        record=Record(every=20, snapshots=2),
-        progress=False,
-        key=jax.random.key(settings.whole_seeds[0]),
-    )
+    options: dict[str, Any] = {"record": Record(every=20, snapshots=2), "progress": False, "reduce": "sum"}
+    options |= {"batch_size": WHOLE.batch, "rate": WHOLE.rate, "steps": settings.whole_steps}
+    run = online(Ensemble.of(models), task, key=jax.random.key(settings.whole_seeds[0]), **options)
     q, k, v, o = (run[name].values[:, -1] for name in ("query", "key", "value", "output"))
     scores, readout = k.swapaxes(-1, -2) @ q * models[0].score_scale, (o @ v)[:, :, 0]
     d, eye = WHOLE.dim, np.eye(WHOLE.dim + 1, WHOLE.dim)
@@ -112,20 +103,14 @@ def whole_matrices(settings: Settings) -> xr.Dataset:
     common = np.abs(omega).mean(axis=1)[:, None]
     plain = (np.sign(omega) * common)[..., None, None] * eye
     off = np.linalg.norm(scores - plain, axis=(2, 3)) / (common * d**0.5)
-    size = np.abs(mu).mean(axis=1)
+    inputs, size = np.linalg.norm(readout[:, :, :d], axis=2), np.abs(mu).mean(axis=1)
     return xr.Dataset(
-        {
-            "loss": (("run", "time"), run["loss"].values / WHOLE.dim),
-            "scores": (("run", "head", "token", "input"), scores),
-            "readout": (("run", "head", "token"), readout),
-            "omega": (("run", "head"), omega),
-            "mu": (("run", "head"), mu),
-            "keys": ("run", off.max(axis=1)),
-            "inputs": ("run", np.linalg.norm(readout[:, :, :d], axis=2).max(axis=1) / size),
-            "added": ("run", np.abs(mu.sum(axis=1)) / size),
-            "linear": linear_loss(task) / WHOLE.dim,
-            "one_head": theory.exact_optimum(task).loss[0] / WHOLE.dim,
-        },
+        over("run time", loss=run["loss"].values / WHOLE.dim)
+        | over("run head token input", scores=scores)
+        | over("run head token", readout=readout)
+        | over("run head", omega=omega, mu=mu)
+        | over("run", keys=off.max(axis=1), inputs=inputs.max(axis=1) / size, added=np.abs(mu.sum(axis=1)) / size)
+        | over("", linear=linear_loss(task) / WHOLE.dim, one_head=theory.exact_optimum(task).loss[0] / WHOLE.dim),
         {"run": list(settings.whole_seeds), "time": WHOLE.rate * run["step"].values},
     )
 
@@ -145,24 +130,17 @@ def random_eigenvalues(settings: Settings) -> xr.Dataset:
         objective = ReducedSampled(task, settings.random_sequences, precision="float32", key=key)
         run = descent(models, objective, rate=settings.rate / 2, steps=settings.random_steps, points=steps)
         omega, mu = run.omega[:, -1], run.mu[:, -1]
-        weights = [Weights(*each) for each in zip(omega, mu, strict=True)]
-        tested = np.array(softmax_losses(task, weights, settings.random_sequences, key=jax.random.fold_in(key, 1)))
+        tested = softmax_losses(task, omega, mu, settings.random_sequences, key=jax.random.fold_in(key, 1))
         unused = [(0, 0), (0, max(settings.random_heads) - heads)]
         kept = [np.pad(each[..., 0], unused, constant_values=np.nan) for each in (omega, mu)]
         added = np.abs(mu.sum(axis=(1, 2))) / np.abs(mu).sum(axis=(1, 2))
-        rows.append((run.loss / signal, *(tested / signal).T, *kept, added))
+        rows.append((run.loss / signal, *(np.array(tested) / signal), *kept, added))
     loss, mean, error, omega, mu, added = (np.array(column) for column in zip(*rows, strict=True))
-    each = ("heads", "run")
     return xr.Dataset(
-        {
-            "loss": ((*each, "time"), loss),
-            "tested": (each, mean),
-            "tested_error": (each, error),
-            "omega": ((*each, "head"), omega),
-            "mu": ((*each, "head"), mu),
-            "added": (each, added),
-            "linear": linear_loss(task) / signal,
-        },
+        over("heads run time", loss=loss)
+        | over("heads run", tested=mean, tested_error=error, added=added)
+        | over("heads run head", omega=omega, mu=mu)
+        | over("", linear=linear_loss(task) / signal),
         {"heads": list(settings.random_heads), "run": list(settings.seeds), "time": settings.rate / 2 * steps},
         {"sequences": settings.random_sequences},
     )
@@ -178,10 +156,10 @@ def balanced(settings: Settings) -> xr.Dataset:
     """Descent from positive balanced weights, which it keeps balanced to the last bit."""
     task = settings.task
     models = [SpectralAttention.balanced(*_positive(settings.dim, seed), task.dims) for seed in settings.seeds]
-    steps = np.unique(np.concatenate([[0], np.geomspace(1, settings.steps, 120).astype(int)]))
+    steps = sparser_steps(settings.steps, 120)
     run = descent(models, Spectral(task), rate=settings.rate, steps=settings.steps, points=steps)
-    loss = (("run", "time"), run.loss / settings.signal)
-    return xr.Dataset({"loss": loss}, {"run": list(settings.seeds), "time": run.time})
+    coords = {"run": list(settings.seeds), "time": run.time}
+    return xr.Dataset(over("run time", loss=run.loss / settings.signal), coords)
 
 
 def unbalanced(settings: Settings) -> xr.Dataset:
@@ -213,7 +191,7 @@ def unbalanced(settings: Settings) -> xr.Dataset:
 
 
 def _flow(model: SpectralAttention, delta: float, objective: Spectral, times: np.ndarray) -> xr.Dataset:
-    # Tolerances far below the imbalance, or the solver's errors would be one.
+    # Tolerances far below the imbalance, or the solver's errors would add to it.
     options: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-14, "progress": False}
     return flow(off_balance(model, delta), objective, until=2 * times[-1], record=Record(points=2 * times), **options)
 
@@ -238,30 +216,25 @@ def exact_softmax(settings: Settings) -> xr.Dataset:
         for seed in settings.seeds
     ]
     objective = ReducedSampled(task, settings.exact_sequences, key=jax.random.key(settings.seeds[0]))
-    steps = np.unique(np.concatenate([[0], np.geomspace(1, settings.exact_steps, 80).astype(int)]))
+    steps = sparser_steps(settings.exact_steps, 80)
     run = descent(models, objective, rate=settings.rate, steps=settings.exact_steps, points=steps)
     omega, mu = run.omega[:, -1, :, 0], run.mu[:, -1, :, 0]
-    tested = [
-        sampled_loss(
-            np.eye(dim),
-            lambda s, heads=heads: np.sum([m * softmax(w * s) for w, m in zip(*heads, strict=True)], axis=0),
-            settings.context,
-            settings.sequences,
-            noise=settings.noise,
-            rng=np.random.default_rng([seed, 1]),
-        )
-        for seed, heads in zip(settings.seeds, zip(omega, mu, strict=True), strict=True)
-    ]
+    tested, drawn = [], (settings.context, settings.sequences)
+    for seed, *heads in zip(settings.seeds, omega, mu, strict=True):
+        rng = np.random.default_rng([seed, 1])
+        tested.append(sampled_loss(np.eye(dim), partial(_attend, *heads), *drawn, noise=settings.noise, rng=rng))
+    mean, error = np.array(tested).T
     return xr.Dataset(
-        {
-            "loss": (("run", "time"), run.loss / settings.signal),
-            "tested": ("run", [each.mean for each in tested]),
-            "tested_error": ("run", [each.error for each in tested]),
-            "omega": (("run", "head"), omega),
-            "mu": (("run", "head"), mu),
-        },
+        over("run time", loss=run.loss / settings.signal)
+        | over("run", tested=mean, tested_error=error)
+        | over("run head", omega=omega, mu=mu),
         {"run": list(settings.seeds), "time": run.time},
     )
+
+
+def _attend(omega: np.ndarray, mu: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """What heads multiply each token's label by, all together."""
+    return np.sum([m * softmax(w * scores) for w, m in zip(omega, mu, strict=True)], axis=0)
 
 
 def simulate(settings: Settings) -> Data:
@@ -294,7 +267,7 @@ def curves(settings: Settings) -> xr.Dataset:
             "linear": ("a", np.full(a.size, variance / (1 + variance))),
             "linear_exact": ("a", np.full(a.size, theory.linear_attention_loss(task)[0] / signal)),
             "flow": theory.flow_limit_loss(task)[0] / signal,
-            "flow_exact": theory.exact_loss(task, *map(theory.as_heads, flow_limit))[0] / signal,
+            "flow_exact": theory.exact_loss(task, *map(np.diag, flow_limit))[0] / signal,
             "best_exact": theory.exact_optimum(task).loss[0] / signal,
             "bound": theory.lower_bound(task, 2)[0] / signal,
         },
@@ -356,21 +329,18 @@ def by_heads(settings: Settings) -> xr.Dataset:
     for row, h in enumerate(heads):
         for column, seed in enumerate(settings.seeds):
             rng = np.random.default_rng([seed, h])
-            free, kept = (search(task, h, settings.starts, rng=rng) for search in (least_signed, least_positive))
-            rows[:, row, column] = free.loss / signal, kept.loss / signal
-            rounding[row, column] = free.rounding / signal
+            free = least_signed(task, h, settings.starts, rng=rng)
+            rows[0, row, column], rounding[row, column] = np.array(free) / signal
+            rows[1, row, column] = least_positive(task, h, settings.starts, rng=rng) / signal
+    bound = [theory.lower_bound(task, h).sum() / signal for h in heads]
+    partition = [theory.best_partition(task, h).loss.sum() / signal for h in heads]
     # Each task on a contrast of the heads that adds up to zero.
     contrasts = FLATTEST * settings.dim**-0.5 * (np.eye(count + 1)[:, :count] - 1 / (count + 1))
     contrast_loss = theory.spectral_loss(task, contrasts, theory.profile_loss(task, contrasts).mu).sum() / signal
     return xr.Dataset(
-        {
-            "signed": (("heads", "run"), rows[0]),
-            "positive": (("heads", "run"), rows[1]),
-            "rounding": (("heads", "run"), rounding),
-            "bound": ("heads", [theory.lower_bound(task, h).sum() / signal for h in heads]),
-            "partition": ("heads", [theory.best_partition(task, h).loss.sum() / signal for h in heads]),
-            "contrast": contrast_loss,
-        },
+        over("heads run", signed=rows[0], positive=rows[1], rounding=rounding)
+        | over("heads", bound=bound, partition=partition)
+        | over("", contrast=contrast_loss),
         coords={"heads": list(heads), "run": list(settings.seeds)},
         attrs={"tasks": count},
     )

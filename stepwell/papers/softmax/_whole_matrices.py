@@ -19,6 +19,8 @@ from stepwell.models import MultiHeadAttention, SpectralAttention, decomposable,
 from stepwell.tasks import MultiTaskRegression
 from stepwell.trajectory import model_at
 
+from ._common import over
+
 UNIT = "t, with dW/dt = -dL/dW (rate times step)"
 BLOCKS = ("score_inputs", "score_labels", "readout_inputs", "readout_labels")
 """What is left of W_X, W_Y, U_X and U_Y without their decomposable part."""
@@ -94,41 +96,27 @@ def train(
     over all heads of what is not decomposable. `scores` and `readout` are the last W and U, in the bases of the task.
     """
     task, model = whole_model(setting, seed, spectral)
-    observe: dict[str, Any] = {"omega": _Part(task, "omega"), "mu": _Part(task, "mu"), "off": _Part(task, "off")}
-    run = online(
-        model,
-        task,
-        batch_size=batch,
-        reduce="sum",
-        rate=rate,
-        steps=steps,
-        record=Record(snapshots=2, observe=observe),
-        progress=False,
-        key=jax.random.fold_in(jax.random.key(seed), 3),
-    )
-    scores, readout = in_the_bases(model_at(run, model), task)
+    observe: dict[str, Any] = {part: _Part(task, part) for part in ("omega", "mu", "off")}
+    options: dict[str, Any] = {"record": Record(snapshots=2, observe=observe), "progress": False}
+    key = jax.random.fold_in(jax.random.key(seed), 3)
+    run = online(model, task, batch_size=batch, reduce="sum", rate=rate, steps=steps, key=key, **options)
+    last = model_at(run, model)
+    scores, readout = map(np.asarray, in_the_bases(last.bilinear(), last.readout(), task))
     return xr.Dataset(
-        {
-            "loss": ("time", run["loss"].values[0]),
-            "omega": (("time", "head", "task"), run["omega"].values[0]),
-            "mu": (("time", "head", "task"), run["mu"].values[0]),
-            "off": (("time", "block"), run["off"].values[0]),
-            "scores": (("head", "token", "input"), scores),
-            "readout": (("head", "output", "token"), readout),
-        },
+        over("time", loss=run["loss"].values[0])
+        | over("time head task", omega=run["omega"].values[0], mu=run["mu"].values[0])
+        | over("time block", off=run["off"].values[0])
+        | over("head token input", scores=scores)
+        | over("head output token", readout=readout),
         {"time": ("time", rate * run["step"].values, {"units": UNIT}), "block": list(BLOCKS)},
     )
 
 
-def in_the_bases(
-    model: MultiHeadAttention, task: MultiTaskRegression
-) -> tuple[Float[np.ndarray, "head token input"], Float[np.ndarray, "head output token"]]:
-    r"""W and U of a model in the bases Φ of inputs and Ψ of labels: $\Phi^\top W_X\Phi$, and so on."""
-    q, k, v, o = (np.asarray(weight) for weight in model.weights().values())
+def in_the_bases(scores: Array, readout: Array, task: MultiTaskRegression) -> tuple[Array, Array]:
+    r"""W and U in the bases Φ of inputs and Ψ of labels: $\Phi^\top W_X\Phi$, and so on."""
     phi, psi = task.inputs_rotation, task.outputs_rotation
-    corner = np.zeros((task.dim, len(task.dims)))
-    both = np.block([[phi, corner], [corner.T, psi]])
-    return (both.T @ (k.swapaxes(1, 2) @ q * model.score_scale) @ phi, psi.T @ (o @ v) @ both)
+    both = jax.scipy.linalg.block_diag(phi, psi)
+    return both.T @ scores @ phi, psi.T @ readout @ both
 
 
 class _Part(eqx.Module):
@@ -139,9 +127,6 @@ class _Part(eqx.Module):
 
     def __call__(self, model: MultiHeadAttention) -> Float[Array, "..."]:
         parts = decompose(model, self.task)
-        if self.part == "omega":
-            return parts.omega
-        if self.part == "mu":
-            return parts.mu
-        norms = (parts.score_inputs, parts.score_labels, parts.readout_inputs, parts.readout_labels)
-        return jnp.sqrt(jnp.stack([jnp.sum(norm**2) for norm in norms]))
+        if self.part != "off":
+            return getattr(parts, self.part)
+        return jnp.sqrt(jnp.stack([jnp.sum(getattr(parts, block) ** 2) for block in BLOCKS]))

@@ -11,18 +11,19 @@ is above its least by $\tfrac12\mathrm{tr}\,H\Sigma = \eta\,\mathrm{tr}\,C/4B$. 
 direction, of curvature h, counts 1/(1 - ηh/2) times.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import matplotlib.figure
 import numpy as np
 import xarray as xr
 
 from stepwell.analysis import head_task_allocation
-from stepwell.analysis.style import BLACK, GRAY, ORANGE, PALETTE, SKY, new_figure, styled
-from stepwell.figures import Claim, Data, Figure
+from stepwell.analysis.style import BLACK, GRAY, ORANGE, PALETTE, SKY, styled
+from stepwell.figures import Claim, Data, Figure, Origin
 
-from ._claims import DEVIATIONS, close, fraction, over, slope
-from ._drawing import against_batches
+from ._common import DEVIATIONS, against_batches, compared, finish, labeled, note, slope, two_rows
+from ._eigenvalues import Estimate
 from ._fig01_runs import OTHERS, TAIL, Settings, late_part, own_entries, simulate
 from ._whole_matrices import FirstSetting
 
@@ -62,11 +63,11 @@ QUIET = 256
 """Sequences in a batch from which on the noise of whole matrices is small beside what is claimed of their curves."""
 
 
-def claims(data: Data, settings: FirstSetting) -> list[Claim]:
-    all_claims = _structure(data["gradient"]) + _emergence(data, settings) + _limits(data, settings)
-    if np.unique(data["descent"]["batch"]).size >= 3:
-        all_claims += _without_noise(data)
-    return all_claims
+def claims(data: Data, settings: Settings) -> list[Claim]:
+    runs = data["descent"]
+    data = {**data, "descent": runs.assign_coords(run=settings.seed + runs["run"])}
+    noise = _without_noise(data) if np.unique(runs["batch"]).size >= 3 else []
+    return [*_structure(data["gradient"]), *_emergence(data, settings), *_limits(data, settings), *noise]
 
 
 def _unequal(settings: FirstSetting) -> str:
@@ -74,230 +75,191 @@ def _unequal(settings: FirstSetting) -> str:
     return "tasks have different dimensions" if len(set(settings.dims)) > 1 else ""
 
 
-def _structure(gradient: xr.Dataset) -> list[Claim]:
+def _structure(gradient: xr.Dataset) -> Iterator[Claim]:
     logs = np.log(gradient["sequences"].values)
     norms, others = (np.log(gradient[name].values) for name in ("off", "other_off"))
     fits = [slope(logs, *each) for each in zip(norms, others, strict=True) if np.unique(logs).size > 1]
-    squares, their = (gradient[name] / gradient["on"] ** 2 for name in ("square", "error"))
-    symmetry: dict[str, Any] = {"theory": "symmetry of the task: docstring of fig02_blocks"}
-    return [
-        over(
-            "gradient-noise",
-            "A gradient is off the decomposable structure by the noise of its batch only: exponent of its norm in the "
-            "number of sequences, one for each of the matrices W and U",
-            predicted=-0.5,
-            measured=[fit.value for fit in fits],
-            tolerance=[fit.allowed for fit in fits],
-            basis="Student's interval for the scatter of other batches, as rare as three standard errors",
-            counted="matrices",
-            **symmetry,
-        ),
-        over(
-            "gradient-population",
-            "At infinitely many sequences the gradient keeps weights decomposable: its squared norm off the structure "
-            "over that on it, one ratio for each of the matrices W and U",
-            unless="" if gradient.sizes["group"] else "there is a single batch",
-            predicted=0.0,
-            measured=squares.values,
-            tolerance=3 * their.values,
-            basis="three standard errors of the products of gradients of different batches, from other batches",
-            counted="matrices",
-            **symmetry,
-        ),
-        over(
-            "gradient-eigenvalues",
-            "On the structure the gradient of whole matrices is that of the eigenvalues alone on the exact loss: "
-            "difference of each derivative by ω and μ, in standard errors",
-            predicted=0.0,
-            measured=(
-                (gradient["slope"] - gradient["reduced"]) / np.hypot(gradient["slope_error"], gradient["reduced_error"])
-            ).values.ravel(),
-            tolerance=DEVIATIONS,
-            basis=f"{DEVIATIONS:g} standard errors, over other whole and other reduced sequences",
-            counted="derivatives",
-            check="objectives.Sampled of whole matrices against objectives.ReducedSampled",
-        ),
-    ]
+    off = gradient["slope"] - gradient["reduced"]
+    symmetry = Origin("theory", "symmetry of the task: docstring of fig02_blocks")
+    yield symmetry.close(
+        "gradient-noise",
+        "A gradient is off the decomposable structure by the noise of its batch only: exponent of its norm in the "
+        "number of sequences, one for each of the matrices W and U",
+        predicted=-0.5,
+        measured=[fit.value for fit in fits],
+        labels=[f"matrix {name}" for name in gradient["matrix"].values],
+        tolerance=[fit.allowed for fit in fits],
+        basis="Student's interval for the scatter of other batches, as rare as three standard errors",
+        counted="matrices",
+    )
+    yield symmetry.close(
+        "gradient-population",
+        "At infinitely many sequences the gradient keeps weights decomposable: its squared norm off the structure "
+        "over that on it, one ratio for each of the matrices W and U",
+        unless="" if gradient.sizes["group"] else "there is a single batch",
+        **compared(gradient["square"] / gradient["on"] ** 2, 0.0, 3 * gradient["error"] / gradient["on"] ** 2),
+        basis="three standard errors of the products of gradients of different batches, from other batches",
+        counted="matrices",
+    )
+    yield Origin("check", "objectives.Sampled of whole matrices against objectives.ReducedSampled").close(
+        "gradient-eigenvalues",
+        "On the structure the gradient of whole matrices is that of the eigenvalues alone on the exact loss: "
+        "difference of each derivative by ω and μ, in standard errors",
+        **compared(off / np.hypot(gradient["slope_error"], gradient["reduced_error"]), 0.0, DEVIATIONS),
+        basis=f"{DEVIATIONS:g} standard errors, over other whole and other reduced sequences",
+        counted="derivatives",
+    )
 
 
-def _emergence(data: Data, settings: FirstSetting) -> list[Claim]:
+def _emergence(data: Data, settings: FirstSetting) -> Iterator[Claim]:
     runs, predictions, scaled = data["descent"], data["theory"], data["emergence"]
     quiet = runs.isel(run=np.flatnonzero(runs["batch"] >= QUIET))
-    early, late = (scaled["bracket"].isel(end=end).values for end in (0, 1))
+    early, late = scaled["bracket"].transpose("end", "scale").values
     width, alone = float(predictions["width"]), "" if settings.tasks > 1 else "there is a single head"
     last = runs.isel(time=-1)
     allocated = head_task_allocation(last["omega"].values, last["mu"].values)
+    right = (allocated.head == predictions["winner"].values).sum(axis=1) * allocated.one_to_one
     scales, times = scaled["scale"].values, scaled["time"].values
-    exponent = np.log(times[-1] / times[-2]) / np.log(scales[-1] / scales[-2])
     half = float(data["population"]["half"].mean())
     unknown = "" if np.isfinite(half) else "training on the exact loss ends before half the fall"
     # What the spectral loss neglects, relatively: the spread of |q|², and of the normalizer.
     finite = 2 / settings.dims[0] + np.e**2 / settings.context
     unequal = _unequal(settings)
     short = "training ends before tasks emerge" if runs["time"][-1] <= predictions["bracket"][0] else ""
-    drop = "the drop, whose shape finite sizes change by 2/d + e²/L of its width; the warm-up, by 1/L"
-    bracket = "theory.softmax.emergence_bracket"
-    curves = []
+    yield Origin("paper", "abstract (task allocation) and Fig 1").close(
+        "one-head-a-task",
+        "Whole matrices: every task is learned by the head that theory names from the initial weights, and no two "
+        "tasks by the same head: number of such tasks, for each run",
+        unless=short,
+        counted="runs",
+        **compared(runs["batch"].copy(data=right), settings.tasks),
+        basis="a count",
+    )
     if quiet.sizes["run"]:
-        curves = [
-            fraction(
-                "three-phases",
-                "The loss waits, falls once and settles: fraction of the runs of whole matrices, on batches of "
-                f"{QUIET} sequences and more, in which three phases are detected",
-                unless=short,
-                holds=np.isfinite(quiet["phase"].values[:, 0]),
-                counted="runs",
-                basis="a count; the first and last tenth of the fall are 4 times slower than any between",
-                paper="abstract (three phases) and Fig 1",
-                explored=True,
-            ),
-            over(
-                "emergence-whole",
-                "Whole matrices emerge when eigenvalues alone do on the exact loss: time of half the fall, for each "
-                f"run on batches of {QUIET} sequences and more",
-                unless=short or unknown,
-                counted="runs",
-                predicted=half,
-                measured=quiet["half"].values,
-                tolerance=width / 2,
-                basis="half the width of the drop",
-                theory="objectives.ReducedSampled, the exact loss without noise",
-                explored=True,
-            ),
-        ]
-    return [
-        over(
-            "one-head-a-task",
-            "Whole matrices: every task is learned by the head that theory names from the initial weights, and no two "
-            "tasks by the same head: number of such tasks, for each run",
+        yield Origin("paper", "abstract (three phases) and Fig 1", explored=True).fraction(
+            "three-phases",
+            "The loss waits, falls once and settles: fraction of the runs of whole matrices, on batches of "
+            f"{QUIET} sequences and more, in which three phases are detected",
             unless=short,
+            holds=labeled(np.isfinite(quiet["phase"].isel(edge=0))),
             counted="runs",
-            predicted=settings.tasks,
-            measured=(allocated.head == predictions["winner"].values).sum(axis=1) * allocated.one_to_one,
-            exact="a count",
-            paper="abstract (task allocation) and Fig 1",
-        ),
-        *curves,
-        close(
-            "emergence-exact",
-            "Softmax attention without noise emerges when the flow of the spectral loss does: time of half the fall",
-            unless=unknown or unequal,
-            predicted=times[0],
-            measured=half,
-            tolerance=width * finite + times[0] / settings.context,
-            basis=drop,
-            theory="theory.softmax.spectral_loss, leading order in 1/d and 1/L",
-        ),
-        close(
-            "emergence-exponent",
-            "Spectral flow: the emergence time is proportional to one over the size of the initial weights: exponent "
-            "between the two smallest",
-            unless=unequal,
-            predicted=-1.0,
-            measured=exponent,
-            tolerance=width / times[-2] / np.log(scales[-2] / scales[-1]),
-            basis="the width of the drop over the shorter of the times",
-            theory=bracket,
-        ),
-        over(
-            "emergence-brackets",
-            "Spectral flow: emergence times lie in the predicted brackets, between those with one effective head (0) "
-            f"and with H (1): place in the bracket, for each of {scales.size} sizes of the initial weights",
-            unless=alone or unequal,
-            predicted=0.5,
-            measured=[] if alone else (times - early) / (late - early),
-            tolerance=0.5,
-            basis="the bracket itself",
-            counted="sizes",
-            theory=bracket,
-        ),
-    ]
+            basis="a count; the first and last tenth of the fall are 4 times slower than any between",
+        )
+        yield Origin("theory", "objectives.ReducedSampled, the exact loss without noise", explored=True).close(
+            "emergence-whole",
+            "Whole matrices emerge when eigenvalues alone do on the exact loss: time of half the fall, for each "
+            f"run on batches of {QUIET} sequences and more",
+            unless=short or unknown,
+            counted="runs",
+            **compared(quiet["half"], half, width / 2),
+            basis="half the width of the drop",
+        )
+    yield Origin("theory", "theory.softmax.spectral_loss, leading order in 1/d and 1/L").close(
+        "emergence-exact",
+        "Softmax attention without noise emerges when the flow of the spectral loss does: time of half the fall",
+        unless=unknown or unequal,
+        predicted=times[0],
+        measured=half,
+        tolerance=width * finite + times[0] / settings.context,
+        basis="the drop, whose shape finite sizes change by 2/d + e²/L of its width; the warm-up, by 1/L",
+    )
+    growing = Origin("theory", "theory.softmax.emergence_bracket")
+    yield growing.close(
+        "emergence-exponent",
+        "Spectral flow: the emergence time is proportional to one over the size of the initial weights: exponent "
+        "between the two smallest",
+        unless=unequal,
+        predicted=-1.0,
+        measured=np.log(times[-1] / times[-2]) / np.log(scales[-1] / scales[-2]),
+        tolerance=width / times[-2] / np.log(scales[-2] / scales[-1]),
+        basis="the width of the drop over the shorter of the times",
+    )
+    yield growing.close(
+        "emergence-brackets",
+        "Spectral flow: emergence times lie in the predicted brackets, between those with one effective head (0) "
+        f"and with H (1): place in the bracket, for each of {scales.size} sizes of the initial weights",
+        unless=alone or unequal,
+        predicted=0.5,
+        measured=[] if alone else (times - early) / (late - early),
+        labels=[f"initialization scale {scale:g}" for scale in scales],
+        tolerance=0.5,
+        basis="the bracket itself",
+        counted="sizes",
+    )
 
 
-def _limits(data: Data, settings: FirstSetting) -> list[Claim]:
+def _limits(data: Data, settings: FirstSetting) -> Iterator[Claim]:
     predictions, population, spectral = data["theory"], data["population"], data["spectral"]
     end, root, unequal = population.isel(time=-1), settings.dims[0] ** 0.5, _unequal(settings)
     emerged = float(predictions["bracket"][1])
     early = "training on the exact loss ends before tasks have emerged" if end["time"] <= emerged else ""
     then = spectral.sel(time=float(end["time"]))
     tail, others = float(then["loss"] - spectral["loss"][-1]), _square(_off(then), settings)
-    limit_claims = []
     for name, unit, word in (("omega", root, "ω√d"), ("mu", 1.0, "μ")):
         values = own_entries(end[name]).ravel() * unit
         scatter, best = (float(each) * unit for each in (data["scatter"][name], predictions[f"best_{name}"].mean()))
-        limit_claims.append(
-            close(
-                f"end-{name}",
-                f"Softmax attention without noise: {word} of the heads in use ends where quadrature has the least "
-                "loss, mean over tasks and sets of samples",
-                unless=early or unequal,
-                predicted=best,
-                measured=values.mean(),
-                tolerance=DEVIATIONS * scatter / values.size**0.5 + best * others,
-                basis=f"{DEVIATIONS:g} standard errors, the scatter from sequences of their own; the square of what is "
-                "off task, by the flow of the spectral loss",
-                theory="theory.softmax.exact_optimum",
-            )
+        yield Origin("theory", "theory.softmax.exact_optimum").close(
+            f"end-{name}",
+            f"Softmax attention without noise: {word} of the heads in use ends where quadrature has the least "
+            "loss, mean over tasks and sets of samples",
+            unless=early or unequal,
+            predicted=best,
+            measured=values.mean(),
+            tolerance=DEVIATIONS * scatter / values.size**0.5 + best * others,
+            basis=f"{DEVIATIONS:g} standard errors, the scatter from sequences of their own; the square of what is "
+            "off task, by the flow of the spectral loss",
         )
-    limit_claims.append(
-        close(
-            "end-loss",
-            "Softmax attention without noise ends at the least loss by quadrature, mean over sets of samples",
-            unless=early,
-            predicted=float(predictions["best_loss"]),
-            measured=float(end["loss"].mean()),
-            tolerance=DEVIATIONS * float(np.sqrt((end["error"] ** 2).sum())) / end.sizes["set"] + tail,
-            basis=f"{DEVIATIONS:g} standard errors of the sampled loss, from other sequences; its tail, as in the flow "
-            "of the spectral loss",
-            theory="theory.softmax.exact_optimum",
-        )
+    yield Origin("theory", "theory.softmax.exact_optimum").close(
+        "end-loss",
+        "Softmax attention without noise ends at the least loss by quadrature, mean over sets of samples",
+        unless=early,
+        predicted=float(predictions["best_loss"]),
+        measured=float(end["loss"].mean()),
+        tolerance=DEVIATIONS * float(np.sqrt((end["error"] ** 2).sum())) / end.sizes["set"] + tail,
+        basis=f"{DEVIATIONS:g} standard errors of the sampled loss, from other sequences; its tail, as in the flow "
+        "of the spectral loss",
     )
     before, final = (spectral.sel(time=time) for time in TAIL)
     alone = "" if settings.tasks > 1 else "there is a single task: nothing is off task"
     late = f"tasks emerge after t = {TAIL[0]:g}" if emerged >= TAIL[0] else ""
     slow = float(np.exp(-predictions["slow"] * (TAIL[1] - emerged)))
-    sooner, later = (0.0 if late else _off_task(data, time, settings) for time in TAIL)
+    rate = float(predictions["fading"])
+    # At most: 1/ω has grown at its rate since the emergence.
+    sooner, later = (0.0 if late else _square(1 / (rate * (time - emerged)), settings) for time in TAIL)
     for name, unit, word in (("omega", root, "ω√d = 1"), ("mu", 1.0, "μ = √d/(1+ρ)")):
-        limit_claims.append(
-            over(
-                f"limit-{name}",
-                f"The flow of the spectral loss ends at {word}, for each head in use",
-                unless=alone or late or unequal,
-                predicted=float(predictions[name][0]) * unit,
-                measured=own_entries(final[name]) * unit,
-                tolerance=float(predictions[name][0]) * unit * (slow + later),
-                basis="the slow mode; the square of what is off task",
-                counted="heads",
-                paper="abstract (convergence of the flow); limit by theory.softmax.flow_limit",
-            )
+        yield Origin("paper", "abstract (convergence of the flow); limit by theory.softmax.flow_limit").close(
+            f"limit-{name}",
+            f"The flow of the spectral loss ends at {word}, for each head in use",
+            unless=alone or late or unequal,
+            predicted=float(predictions[name][0]) * unit,
+            measured=own_entries(final[name]) * unit,
+            labels=[f"head {head + 1}" for head in range(settings.tasks)],
+            tolerance=float(predictions[name][0]) * unit * (slow + later),
+            basis="the slow mode; the square of what is off task",
+            counted="heads",
         )
     first, last = _off(before), _off(final)
-    mu = float(predictions["mu"][0])
-    cost = np.e / settings.context * mu**2 * float(sum(settings.dims)) * _square(last, settings)
-    limit_claims += [
-        close(
-            "fading",
-            "Spectral flow: what is off task fades as one over time: d(1/ω)/dt",
-            unless=alone or late or unequal,
-            predicted=float(predictions["fading"]),
-            measured=np.nan if alone else (1 / last - 1 / first) / (TAIL[1] - TAIL[0]),
-            tolerance=float(predictions["fading"]) * sooner,
-            basis="next order: the square of what is off task",
-            theory="theory.softmax.off_task_fading",
-        ),
-        close(
-            "tail",
-            "Spectral flow: the loss is above its limit by what scores off task cost, which fall as one over time and "
-            "not exponentially: excess over (eφμ²/L)Σ S Σ dω²",
-            unless=alone or late or unequal,
-            predicted=1.0,
-            measured=np.nan if alone else float(final["loss"] - predictions["loss"]) / cost,
-            tolerance=sooner,
-            basis="next order: the square of what is off task",
-            theory="theory.softmax.spectral_loss to second order in ω off task",
-        ),
-    ]
-    return limit_claims
+    nothing = alone or late or unequal
+    cost = np.e / settings.context * predictions["mu"][0] ** 2 * sum(settings.dims) * _square(last, settings)
+    yield Origin("theory", "theory.softmax.off_task_fading").close(
+        "fading",
+        "Spectral flow: what is off task fades as one over time: d(1/ω)/dt",
+        unless=nothing,
+        predicted=rate,
+        measured=np.nan if alone else (1 / last - 1 / first) / (TAIL[1] - TAIL[0]),
+        tolerance=rate * sooner,
+        basis="next order: the square of what is off task",
+    )
+    yield Origin("theory", "theory.softmax.spectral_loss to second order in ω off task").close(
+        "tail",
+        "Spectral flow: the loss is above its limit by what scores off task cost, which fall as one over time and "
+        "not exponentially: excess over (eφμ²/L)Σ S Σ dω²",
+        unless=nothing,
+        predicted=1.0,
+        measured=np.nan if alone else (final["loss"] - predictions["loss"]) / cost,
+        tolerance=sooner,
+        basis="next order: the square of what is off task",
+    )
 
 
 def _off(course: xr.Dataset) -> float:
@@ -305,18 +267,12 @@ def _off(course: xr.Dataset) -> float:
     return float(course["omega"][0, 1]) if course.sizes["task"] > 1 else 0.0
 
 
-def _off_task(data: Data, time: float, settings: FirstSetting) -> float:
-    """At most the square of what a head has off task at a time: 1/ω has grown at its rate since the emergence."""
-    predictions = data["theory"]
-    return _square(1 / (float(predictions["fading"]) * (time - float(predictions["bracket"][1]))), settings)
-
-
 def _square(off: float, settings: FirstSetting) -> float:
     """What a head has in its scores off task, squared, given ω there."""
     return (settings.tasks - 1) * settings.dims[0] * off**2
 
 
-def _without_noise(data: Data) -> list[Claim]:
+def _without_noise(data: Data) -> Iterator[Claim]:
     """Runs of whole matrices approach those of the exact loss as batches grow."""
     runs, population, others = data["descent"], data["population"], data["others"]
     late = late_part(population, runs.attrs["late"])
@@ -325,86 +281,61 @@ def _without_noise(data: Data) -> list[Claim]:
     batches, rate = runs["batch"].values, float(np.diff(runs["time"].values[:2])[0])
     cost = rate * float(data["noise"]["total"]) / 4 / batches
     share = cost.max() / float(data["theory"]["best_loss"])
-    calm = Mean(float(late["loss"].mean()), float(np.sqrt((population["error"] ** 2).sum())) / population.sizes["set"])
-    exact = own_entries(late["mu"]).mean(axis=1)
-    settled = Mean(float(exact.mean()), float(data["scatter"]["mu"]) / exact.size**0.5)
+    calm_error = float(np.sqrt((population["error"] ** 2).sum())) / population.sizes["set"]
+    calm, exact = Estimate(float(late["loss"].mean()), calm_error), own_entries(late["mu"]).mean(axis=1)
+    settled = Estimate(float(exact.mean()), float(data["scatter"]["mu"]) / exact.size**0.5)
     # Of a single value at the smallest batch.
-    loss_error = float(np.sqrt((others["late_loss_error"] ** 2).mean()))
-    rows = (
-        ("mu", "μ of the heads in use", settled, float(others["late_mu"].std(ddof=1))),
-        ("loss", "the loss", calm, loss_error),
-    )
-    origin: dict[str, Any] = {
-        "theory": "stationary noise of descent at rate η: docstring of fig01_emergence.py",
-        "explored": True,
-    }
-    noise_claims = []
+    mu_error, loss_error = float(others["late_mu"].std(ddof=1)), float((others["late_loss_error"] ** 2).mean() ** 0.5)
+    rows = (("mu", "μ of the heads in use", settled, mu_error), ("loss", "the loss", calm, loss_error))
+    law = Origin("theory", "stationary noise of descent at rate η: docstring of fig01_emergence.py", explored=True)
     for name, word, reference, single in rows:
-        away = runs[f"late_{name}"] - reference.value
-        expected = Mean(float(others[f"late_{name}"].mean()) - reference.value, single)
+        away = runs[f"late_{name}"] - reference.mean
+        expected = Estimate(float(others[f"late_{name}"].mean()) - reference.mean, single)
         measured, allowed = _power(away, expected, reference.error, share)
-        noise_claims.append(
-            close(
-                f"batch-{name}",
-                f"Whole matrices: {word} differs from that of the exact loss as one over the batch: exponent, batches "
-                f"of {', '.join(str(each) for each in np.unique(batches))}",
-                unless=why,
-                predicted=-1.0,
-                measured=measured,
-                tolerance=allowed,
-                basis=f"{DEVIATIONS:g} standard errors, the scatter from other runs; next order: what noise costs, "
-                "over the loss",
-                **origin,
-            )
-        )
-    noisy = batches <= QUIET
-    error = loss_error * (batches.min() / batches) ** 0.5
-    noise_claims.append(
-        over(
-            "noise-cost",
-            "Whole matrices: noise raises the loss by at least η tr C/4B, C the covariance of the gradient of a "
-            f"sequence, measured apart: excess over it, for each run on batches of {QUIET} sequences and fewer (with "
-            "more it is within its error)",
+        yield law.close(
+            f"batch-{name}",
+            f"Whole matrices: {word} differs from that of the exact loss as one over the batch: exponent, batches "
+            f"of {', '.join(str(each) for each in np.unique(batches))}",
             unless=why,
-            predicted=1.0,
-            measured=((runs["late_loss"].values - calm.value) / cost)[noisy],
-            tolerance=(DEVIATIONS * np.hypot(error, calm.error) / cost)[noisy],
-            basis=f"{DEVIATIONS:g} standard errors of both losses, from other runs and sequences; finite steps raise "
-            "it further",
-            relation=">=",
-            **origin,
+            predicted=-1.0,
+            measured=measured,
+            tolerance=allowed,
+            basis=f"{DEVIATIONS:g} standard errors, the scatter from other runs; next order: what noise costs, "
+            "over the loss",
         )
+    excess, error = (runs["late_loss"] - calm.mean) / cost, loss_error * (batches.min() / batches) ** 0.5
+    allowed, noisy = DEVIATIONS * np.hypot(error, calm.error) / cost, batches <= QUIET
+    yield law.at_least(
+        "noise-cost",
+        "Whole matrices: noise raises the loss by at least η tr C/4B, C the covariance of the gradient of a "
+        f"sequence, measured apart: excess over it, for each run on batches of {QUIET} sequences and fewer (with "
+        "more it is within its error)",
+        unless=why,
+        **compared(excess[noisy], 1.0, excess.copy(data=allowed)[noisy]),
+        basis=f"{DEVIATIONS:g} standard errors of both losses, from other runs and sequences; finite steps raise "
+        "it further",
     )
-    return noise_claims
 
 
-def _power(away: xr.DataArray, expected: "Mean", error: float, share: float) -> tuple[float, float]:
+def _power(away: xr.DataArray, expected: Estimate, error: float, share: float) -> tuple[float, float]:
     """The exponent of what falls with the batch, by weighted least squares, and by how much it may be off -1.
 
     `expected` is what other runs have at the smallest batch, with the error of a single value; `error` is that of what
     is subtracted from all, and `share` the next order, relatively, at the smallest batch.
     """
-    grouped = away.groupby("batch")
-    batches = np.array(list(grouped.groups), dtype=float)
-    counts = np.array([each.size for _, each in grouped])
-    means = np.array([float(each.mean()) for _, each in grouped])
+    batches = np.unique(away["batch"]).astype(float)
+    grouped = [away.values[away["batch"].values == batch] for batch in batches]
+    counts, means = (np.array([of(each) for each in grouped]) for of in (np.size, np.mean))
     fall = batches[0] / batches
-    size = expected.value * fall
+    size = expected.mean * fall
     relative = expected.error * np.sqrt(fall / counts) / np.abs(size)
     weights = 1 / (relative**2 + (error / size) ** 2)
     x = np.log(batches) - weights @ np.log(batches) / weights.sum()
     lever = weights * x / (weights @ x**2)
     with np.errstate(invalid="ignore", divide="ignore"):  # not a number where the sign changes
-        exponent = lever @ np.log(means / expected.value)
+        exponent = lever @ np.log(means / expected.mean)
     chance = np.hypot(np.linalg.norm(lever * relative), error * (lever / size).sum())
     return float(exponent), float(DEVIATIONS * chance + abs(share * lever @ fall))
-
-
-class Mean(NamedTuple):
-    """A mean with an error."""
-
-    value: float
-    error: float
 
 
 _TIME = "time t = rate × step"
@@ -416,92 +347,79 @@ def draw(data: Data, settings: FirstSetting) -> matplotlib.figure.Figure:
     runs, root = data["descent"], settings.dims[0] ** 0.5
     shown = runs.isel(run=int(np.argmax(runs["batch"].values)))
     with styled():
-        figure = new_figure(12.0, 7.6)
-        halves: Any = figure.subfigures(2, 1, height_ratios=(1.1, 1))
-        above, below = halves
-        a, b, c = above.subplots(1, 3)
-        _course(a, data, shown, "omega", root)
-        _course(b, data, shown, "mu", 1.0)
+        figure, (a, b, c, d, e, f) = two_rows(12.0, 7.6, (1, 1, 1), (1.3, 0.9, 1))
+        _course(a, data, shown, "omega", root, "1", (1, 4))
+        finish(a, "(a) Scores: ω√d of each head and task", _TIME, "ω√d", ylim=(-0.04, 1.12))
+        a.legend(loc="center left", bbox_to_anchor=(0.0, 0.6), fontsize=8.5)
+        _course(b, data, shown, "mu", 1.0, "√d/(1+ρ)", (1, -13))
+        finish(b, "(b) Readout: μ of each head and task", _TIME, "μ")
         _loss(c, data, shown, sum(settings.dims))
-        d, e, f = below.subplots(1, 3, width_ratios=(1.3, 0.9, 1))
         _departures(d, data)
         _converged(e, shown, data["population"].isel(time=-1).mean("set"), root)
         _approach(f, data)
     return figure
 
 
-def _calm(data: Data, key: str, until: float) -> xr.Dataset:
-    """A course without noise, in the mean over sets of samples if there are several, up to a time."""
-    course = data[key].mean("set") if "set" in data[key].dims else data[key]
-    return course.sel(time=course["time"] <= until)
+def _calm(data: Data, until: float) -> Iterator[tuple[xr.Dataset, str, str]]:
+    """Courses without noise up to a time, in the mean over sets of samples, with dashes and labels."""
+    for key, dashes, label in (("population", "--", "exact loss"), ("spectral", ":", "spectral flow")):
+        course = data[key].mean("set") if "set" in data[key].dims else data[key]
+        yield course.sel(time=course["time"] <= until), dashes, label
 
 
-def _course(axes: Any, data: Data, shown: xr.Dataset, name: str, unit: float) -> None:
-    time = shown["time"].values
-    tasks = shown.sizes["task"]
-    for head in range(tasks):
-        for task in range(tasks):
-            own = head == task
-            line = {"color": PALETTE[head % len(PALETTE)]} if own else {"color": GRAY, "linewidth": 0.8}
-            label = f"head {head + 1} on task {task + 1}" if own else None
-            axes.plot(time, unit * shown[name].values[:, head, task], label=label, **line)
+def _course(
+    axes: Any, data: Data, shown: xr.Dataset, name: str, unit: float, limit: str, offset: tuple[float, float]
+) -> None:
+    time, tasks = shown["time"].values, shown.sizes["task"]
+    for head, task in np.ndindex(tasks, tasks):
+        own = head == task
+        line = {"color": PALETTE[head % len(PALETTE)]} if own else {"color": GRAY, "linewidth": 0.8}
+        label = f"head {head + 1} on task {task + 1}" if own else None
+        axes.plot(time, unit * shown[name].values[:, head, task], label=label, **line)
     axes.plot([], [], color=GRAY, linewidth=0.8, label="heads on other tasks")
-    for key, style, label in _CALM:
-        course = _calm(data, key, time[-1])
-        axes.plot(course["time"], unit * course[name].values[:, 0, 0], style, color=BLACK, linewidth=1.3, label=label)
-        axes.plot(
-            course["time"], unit * course[name].values[:, 0, min(1, tasks - 1)], style, color=BLACK, linewidth=1.0
-        )
-    limit = float(data["theory"][name][0]) * unit
-    axes.axhline(limit, color=ORANGE, linewidth=1.0, zorder=0)
-    words = {
-        "omega": ("(a) Scores: ω√d of each head and task", "ω√d", "1", (1, 4)),
-        "mu": ("(b) Readout: μ of each head and task", "μ", "√d/(1+ρ)", (1, -13)),
-    }
-    title, label, named, offset = words[name]
-    axes.annotate(named, (0.0, limit), xytext=offset, textcoords="offset points", color="#8a5f00", fontsize=9)
-    axes.set(xlim=(0, time[-1]), title=title, ylabel=label, xlabel=_TIME)
-    if name == "omega":
-        axes.set_ylim(-0.04, 1.12)
-        axes.legend(loc="center left", bbox_to_anchor=(0.0, 0.6), fontsize=8.5)
+    for course, dashes, label in _calm(data, time[-1]):
+        own, other = (unit * course[name].values[:, 0, task] for task in (0, min(1, tasks - 1)))
+        axes.plot(course["time"], own, dashes, color=BLACK, linewidth=1.3, label=label)
+        axes.plot(course["time"], other, dashes, color=BLACK, linewidth=1.0)
+    level = float(data["theory"][name][0]) * unit
+    axes.axhline(level, color=ORANGE, linewidth=1.0, zorder=0)
+    note(axes, limit, (0.0, level), offset, color="#8a5f00", fontsize=9)
+    axes.set_xlim(0, time[-1])
 
 
 def _loss(axes: Any, data: Data, shown: xr.Dataset, signal: float) -> None:
-    time, predictions = shown["time"].values, data["theory"]
-    first, last = shown["phase"].values
+    time, (first, last) = shown["time"].values, shown["phase"].values
     edges = (0.0, first, last, float(time[-1]))
     if np.isfinite(first):
         axes.axvspan(first, last, color=SKY, alpha=0.25, linewidth=0)
         for word, left, right in zip(("warm-up", "emergence", "convergence"), edges[:-1], edges[1:], strict=True):
             axes.text((left + right) / 2, 1.18 * signal, word, ha="center", fontsize=9)
     axes.plot(time, shown["loss"], color=PALETTE[0], linewidth=0.8, label=f"batches of {int(shown['batch'])}")
-    for key, style, label in _CALM:
-        course = _calm(data, key, time[-1])
-        axes.plot(course["time"], course["loss"], style, color=BLACK, linewidth=1.4, label=label)
-    early, late = predictions["bracket"].values
-    axes.plot([early, late], [signal / 15] * 2, "|-", color=ORANGE, markersize=9, label="predicted bracket")
-    axes.set(ylim=(0, 1.25 * signal), xlim=(0, time[-1]), xlabel=_TIME, ylabel="loss, summed over tasks")
-    axes.set_title("(c) The loss, and its three phases")
+    for course, dashes, label in _calm(data, time[-1]):
+        axes.plot(course["time"], course["loss"], dashes, color=BLACK, linewidth=1.4, label=label)
+    bracket = data["theory"]["bracket"].values
+    axes.plot(bracket, [signal / 15] * 2, "|-", color=ORANGE, markersize=9, label="predicted bracket")
+    title, words = "(c) The loss, and its three phases", "loss, summed over tasks"
+    finish(axes, title, _TIME, words, ylim=(0, 1.25 * signal), xlim=(0, time[-1]))
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 0.14), fontsize=8.5)
 
 
 def _departures(axes: Any, data: Data) -> None:
-    gradient, runs, predictions = data["gradient"], data["descent"], data["theory"]
+    gradient, runs, hollow = data["gradient"], data["descent"], {"fillstyle": "none"}
     for matrix, marker in (("W", "o"), ("U", "s")):
         one = gradient.sel(matrix=matrix)
-        style: dict[str, Any] = {"color": BLACK, "markersize": 4, "fillstyle": "none"}
-        axes.plot(one["sequences"], one["off"] / one["on"], marker, label=f"gradient in {matrix}", **style)
-    for column, (name, marker) in enumerate(zip(_NAMES, "v<>^", strict=True)):
-        on = runs.sizes["task"] ** 0.5 * (float(predictions["mu"][0]) if column > 1 else 1.0)
-        style = {"color": PALETTE[column], "markersize": 6, "fillstyle": "none"}
-        axes.plot(runs["batch"], runs["late_off"].values[:, column] / on, marker, label=f"trained {name}", **style)
+        label = f"gradient in {matrix}"
+        axes.plot(one["sequences"], one["off"] / one["on"], marker, label=label, color=BLACK, markersize=4, **hollow)
+    for column, (name, marker) in enumerate(zip(("W_X", "W_Y", "U_X", "U_Y"), "v<>^", strict=True)):
+        on = runs.sizes["task"] ** 0.5 * (float(data["theory"]["mu"][0]) if column > 1 else 1.0)
+        off, style = runs["late_off"].values[:, column] / on, {"color": PALETTE[column], "markersize": 6, **hollow}
+        axes.plot(runs["batch"], off, marker, label=f"trained ${name}$", **style)
     ends = np.array([runs["batch"].min(), max(*runs["batch"].values, *gradient["sequences"].values, 0)], dtype=float)
-    for height in (0.03, 6.0):
-        label = "one over the root" if height > 1 else None
+    for height, label in ((0.03, None), (6.0, "one over the root")):
         axes.plot(ends, height * (ends / ends[0]) ** -0.5, "--", color=GRAY, linewidth=1.0, label=label)
-    axes.set(xscale="log", yscale="log", xlabel="sequences in a batch", ylabel="off the structure / on it")
+    words = ("(d) Decomposable up to noise", "sequences in a batch", "off the structure / on it")
+    finish(axes, *words, xscale="log", yscale="log")
     axes.xaxis.set_minor_formatter("")
-    axes.set_title("(d) Decomposable up to noise")
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8.5)
 
 
@@ -509,18 +427,16 @@ def _converged(axes: Any, shown: xr.Dataset, calm: xr.Dataset, root: float) -> N
     tasks = shown.sizes["task"]
     values, later = (root * each for each in (shown["omega"].values[-1], calm["omega"].values))
     axes.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1, aspect="equal")
-    for head in range(tasks):
-        for task in range(tasks):
-            color = "white" if abs(values[head, task]) > 0.6 else BLACK
-            axes.text(task, head - 0.12, f"{values[head, task]:.2f}", ha="center", va="center", color=color)
-            axes.text(task, head + 0.2, f"({later[head, task]:.2f})", ha="center", va="center", color=color, fontsize=8)
-    axes.set_xticks(range(tasks), [str(task + 1) for task in range(tasks)])
-    axes.set_yticks(range(tasks), [str(head + 1) for head in range(tasks)])
+    for head, task in np.ndindex(tasks, tasks):
+        style = {"ha": "center", "va": "center", "color": "white" if abs(values[head, task]) > 0.6 else BLACK}
+        axes.text(task, head - 0.12, f"{values[head, task]:.2f}", **style)
+        axes.text(task, head + 0.2, f"({later[head, task]:.2f})", fontsize=8, **style)
+    numbers = [str(task + 1) for task in range(tasks)]
+    axes.set_xticks(range(tasks), numbers)
+    axes.set_yticks(range(tasks), numbers)
     axes.tick_params(length=0)
-    axes.set(xlabel="task", ylabel="head")
-    axes.set_title(f"(e) ω√d at t = {float(shown['time'][-1]):g} (and {float(calm['time']):g})")
-    for side in axes.spines.values():
-        side.set_visible(False)
+    axes.set_frame_on(False)
+    finish(axes, f"(e) ω√d at t = {float(shown['time'][-1]):g} (and {float(calm['time']):g})", "task", "head")
 
 
 def _approach(axes: Any, data: Data) -> None:
@@ -530,20 +446,10 @@ def _approach(axes: Any, data: Data) -> None:
     if not np.isfinite(late["loss"] + runs["late_loss"]).any():
         axes.text(0.5, 0.5, "training ends before the drop is over", ha="center", transform=axes.transAxes)
         return
-    every = np.unique(runs["batch"].values)
-    for name, word, marker, color in (
-        ("omega", "ω", "o", PALETTE[0]),
-        ("mu", "μ", "s", PALETTE[1]),
-        ("loss", "loss", "D", PALETTE[2]),
-    ):
-        calm = late[name].values if name == "loss" else own_entries(late[name])
-        ends = runs[f"late_{name}"].values
-        away = np.abs((ends if name == "loss" else ends.mean(axis=1)) / calm.mean() - 1)
-        axes.plot(runs["batch"], away, marker, color=color, markersize=5, fillstyle="none", label=word)
-        first = np.exp(np.log(away[runs["batch"].values == every[0]]).mean())
-        axes.plot(every, first * every[0] / every, "--", color=color, linewidth=1.0)
-    against_batches(axes, every)
-    axes.legend(loc="lower left", fontsize=8.5)
+    calm = {"ω": own_entries(late["omega"]), "μ": own_entries(late["mu"]), "loss": late["loss"].values}
+    ends = {"ω": runs["late_omega"].mean("task"), "μ": runs["late_mu"].mean("task"), "loss": runs["late_loss"]}
+    away = {word: abs(ends[word].values / calm[word].mean() - 1) for word in calm}
+    against_batches(axes, runs["batch"].values, away)
 
 
 FIGURE = Figure(

@@ -7,6 +7,7 @@ noise alone: weights random-walk off it, $\langle\mathrm{off}^2\rangle \propto \
 gradient of a sequence goes with its squared residual.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle, zip_longest
 from typing import Any
@@ -16,12 +17,11 @@ import numpy as np
 import xarray as xr
 from matplotlib.patches import Rectangle
 
-from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, PALETTE, VERMILION, new_figure, styled
-from stepwell.figures import Claim, Data, Figure, slug
+from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, VERMILION, new_figure, styled
+from stepwell.figures import Claim, Data, Figure, Origin, slug
 from stepwell.theory import softmax as theory
 
-from ._claims import Slope, close, over, slope
-from ._drawing import against_batches
+from ._common import Slope, against_batches, over, slope
 from ._whole_matrices import FirstSetting, train
 
 CAPTION = (
@@ -62,10 +62,8 @@ BLOCKS = ("W_X", "W_Y", "U_X", "U_Y")
 
 def noise_runs(settings: Settings) -> list[tuple[int, int]]:
     """Batch sizes, with how many runs each has: batches beyond the numbers given have as many as the last."""
-    last = settings.noise_seeds[-1]
-    return list(
-        zip_longest(settings.noise_batches, settings.noise_seeds[: len(settings.noise_batches)], fillvalue=last)
-    )
+    batches, seeds = settings.noise_batches, settings.noise_seeds
+    return list(zip_longest(batches, seeds[: len(batches)], fillvalue=seeds[-1]))
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -106,11 +104,7 @@ def noise(settings: Settings) -> xr.Dataset:
         loss.append(float(second["loss"].mean()))
     judged, others = np.split(np.array(off), [len(batches)])
     return xr.Dataset(
-        {
-            "off": (("run", "block"), judged),
-            "loss": ("run", loss[: len(batches)]),
-            "other_off": (("other", "block"), others),
-        },
+        over("run block", off=judged) | over("run", loss=loss[: len(batches)]) | over("other block", other_off=others),
         {"batch": ("run", batches), "block": list(BLOCKS)},
     )
 
@@ -121,74 +115,67 @@ def _relative(runs: xr.Dataset) -> np.ndarray:
 
 
 def claims(data: Data, settings: Settings) -> list[Claim]:
-    weights, runs = data["trained"], data["noise"]
+    return [*_noise(data["noise"], settings), *_entries(data["trained"], settings)]
+
+
+def _noise(runs: xr.Dataset, settings: Settings) -> Iterator[Claim]:
     logs, off = np.log(runs["batch"].values), (_relative(runs), runs["other_off"].values)
-    sizes, others = (np.log(np.where(each > 0, each, np.nan)) for each in off)
+    sizes, others = (np.log(np.where(each > 0, each, np.nan)).T for each in off)
     # U_Y has 18 entries off its diagonal: two batch sizes are too few to distinguish one exponent from another.
     judged = BLOCKS if np.unique(logs).size > 2 else BLOCKS[:3]
-    why: dict[str, str] = dict.fromkeys(judged, "" if np.unique(logs).size > 1 else "a slope needs two batch sizes")
-    for name, size in (("W_X", sum(settings.dims)), ("U_Y", settings.tasks)):
-        if size == 1 and name in judged:
-            why[name] = "it has a single number, which is on the structure"
-    fits = [
-        Slope(0.0, 0.0) if why[name] else slope(logs, sizes[:, column], others[:, column])
-        for column, name in enumerate(judged)
-    ]
-    all_claims = [
-        close(
+    few = "" if np.unique(logs).size > 1 else "a slope needs two batch sizes"
+    numbers = {"W_X": sum(settings.dims), "U_Y": settings.tasks}
+    for name, size, other in zip(judged, sizes, others, strict=False):
+        why = few if numbers.get(name) != 1 else "it has a single number, which is on the structure"
+        fit = Slope(0.0, 0.0) if why else slope(logs, size, other)
+        yield Origin("theory", "symmetry of the task: docstring of fig02_blocks", explored=True).close(
             f"noise-{slug(name)}",
             f"{name}: the squared size of what is off the structure, over the loss, falls with the batch as its noise: "
             f"exponent, over {runs.sizes['run']} runs",
-            unless=why[name],
+            unless=why,
             predicted=-1.0,
             measured=fit.value,
             tolerance=fit.allowed,
             basis="Student's interval for the scatter of other runs, as rare as three standard errors",
-            theory="symmetry of the task: docstring of fig02_blocks",
-            explored=True,
         )
-        for name, fit in zip(judged, fits, strict=True)
-    ]
-    scores, readout = weights["scores"].values, weights["readout"].values
+
+
+def _entries(weights: xr.Dataset, settings: Settings) -> Iterator[Claim]:
     task_of_head = np.argsort(weights["winner"].values)
     tasks, dim = settings.tasks, sum(settings.dims)
     of_token = np.concatenate([np.repeat(np.arange(tasks), settings.dims), dim + np.arange(tasks)])
-    named, filled = [], []
-    for score, read in zip(np.abs(scores), np.abs(readout), strict=True):
+    named, filled, seeds = [], [], [f"seed {seed}" for seed in weights["seed"].values]
+    for score, read in zip(*(np.abs(weights[name].values) for name in ("scores", "readout")), strict=True):
         rows = score.reshape(tasks, -1).argmax(axis=1) // dim
         columns = read.reshape(tasks, -1).argmax(axis=1) % (dim + tasks)
         named.append(int(np.sum((of_token[rows] == task_of_head) & (columns == dim + task_of_head))))
         filled.append(sum(_filled(score[h], read[h], int(i), of_token) for h, i in enumerate(task_of_head)))
-    common: dict[str, Any] = {"predicted": tasks, "exact": "a count"}
-    all_claims += [
-        over(
-            "named-heads",
-            "The largest entries of W and of U of a head are those of the task that theory names for it: number of "
-            "such heads",
-            measured=named,
-            paper="abstract (task allocation) and Fig 2",
-            **common,
-        ),
-        over(
-            "filled",
-            "The entries that theory fills, d on the diagonal of W_X and one of U_Y, are each larger than all others "
-            "of their matrix, W_Y and U_X included: number of such heads",
-            measured=filled,
-            paper="Fig 2 (decomposable weights)",
-            **common,
-        ),
-    ]
-    return all_claims
+    yield Origin("paper", "abstract (task allocation) and Fig 2").close(
+        "named-heads",
+        "The largest entries of W and of U of a head are those of the task that theory names for it: number of such "
+        "heads",
+        predicted=tasks,
+        measured=named,
+        labels=seeds,
+        basis="a count",
+    )
+    yield Origin("paper", "Fig 2 (decomposable weights)").close(
+        "filled",
+        "The entries that theory fills, d on the diagonal of W_X and one of U_Y, are each larger than all others of "
+        "their matrix, W_Y and U_X included: number of such heads",
+        predicted=tasks,
+        measured=filled,
+        labels=seeds,
+        basis="a count",
+    )
 
 
 def _filled(scores: np.ndarray, readout: np.ndarray, task: int, of_token: np.ndarray) -> bool:
     """Whether the least of the entries that a task fills is above the largest of all others, in W and in U."""
     dim = scores.shape[1]
     place = np.flatnonzero(of_token[:dim] == task)
-    kept = np.zeros(scores.shape, dtype=bool)
-    kept[place, place] = True
-    predicting = np.zeros(readout.shape, dtype=bool)
-    predicting[task, dim + task] = True
+    kept, predicting = (np.zeros(matrix.shape, dtype=bool) for matrix in (scores, readout))
+    kept[place, place] = predicting[task, dim + task] = True
     return all(bool(matrix[own].min() > matrix[~own].max()) for matrix, own in ((scores, kept), (readout, predicting)))
 
 
@@ -199,7 +186,9 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         left, middle, right = figure.subplots(1, 3, width_ratios=(1, 1.12, 0.8))
         _schematic(left, settings.dims)
         _trained(middle, weights, data["trained"].attrs["batch"])
-        _noise(right, data["noise"])
+        series = {f"${name}$": column for name, column in zip(BLOCKS, _relative(data["noise"]).T, strict=True)}
+        words = {"ylabel": "(off the structure)² / loss", "title": "(c) Off the structure by noise"}
+        against_batches(right, data["noise"]["batch"].values, series, **words)
     return figure
 
 
@@ -215,19 +204,14 @@ def _sides(dim: int, tasks: int) -> tuple[int, int]:
 
 def _frame(axes: Any, dim: int, tasks: int) -> None:
     right, end = _sides(dim, tasks)
-    for x, wide, y, high in (
-        (0, dim, 0, dim),
-        (0, dim, dim, tasks),
-        (right, _WIDE * tasks, 0, dim),
-        (right, _WIDE * tasks, dim, tasks),
-    ):
-        axes.add_patch(Rectangle((x, y), wide, high, fill=False, edgecolor=BLACK, linewidth=0.9))
+    for x, wide in ((0, dim), (right, _WIDE * tasks)):
+        for y, high in ((0, dim), (dim, tasks)):
+            axes.add_patch(Rectangle((x, y), wide, high, fill=False, edgecolor=BLACK, linewidth=0.9))
     axes.set(xlim=(-0.5, end + 2.5), ylim=(dim + tasks + 0.5, -0.5))
     axes.set_xticks([dim / 2, (right + end) / 2], ["W, against the query", "Uᵀ, to predictions"])
     axes.set_yticks([dim / 2, dim + tasks / 2], ["inputs x\nof a token", "labels y"])
     axes.tick_params(length=0)
-    for side in axes.spines.values():
-        side.set_visible(False)
+    axes.set_frame_on(False)
 
 
 def _schematic(axes: Any, dims: tuple[int, ...]) -> None:
@@ -265,21 +249,6 @@ def _trained(axes: Any, weights: xr.Dataset, batch: int) -> None:
     _frame(axes, dim, tasks)
     axes.set_title(f"(b) Softmax attention, trained: head 1, batches of {batch}")
     axes.figure.colorbar(shown, ax=axes, shrink=0.7, label="over the largest entry of W, of U")
-
-
-def _noise(axes: Any, runs: xr.Dataset) -> None:
-    batches, sizes = runs["batch"].values, _relative(runs)
-    every = np.unique(batches)
-    for column, (name, marker) in enumerate(zip(BLOCKS, "osD^", strict=True)):
-        style: dict[str, Any] = {"color": PALETTE[column], "markersize": 5, "fillstyle": "none", "linewidth": 1.0}
-        axes.plot(batches, sizes[:, column], marker, label=f"${name}$", **style)
-        if not sizes[:, column].all():  # a block of a single number
-            continue
-        first = np.exp(np.log(sizes[batches == every[0], column]).mean())
-        axes.plot(every, first * every[0] / every, "--", color=PALETTE[column], linewidth=1.0)
-    against_batches(axes, every)
-    axes.set(ylabel="(off the structure)² / loss", title="(c) Off the structure by noise")
-    axes.legend(loc="lower left", fontsize=8.5)
 
 
 FIGURE = Figure(

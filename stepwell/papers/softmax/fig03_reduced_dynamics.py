@@ -10,6 +10,7 @@ scores fixed, the equations for $x = \omega\sqrt d$ and $y = \mu/\sqrt d$ in the
 what training differs from them by is the finite size alone.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,15 +19,15 @@ import matplotlib.figure
 import numpy as np
 import xarray as xr
 
-from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, ORANGE, VERMILION, new_figure, styled
+from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, ORANGE, VERMILION, styled
 from stepwell.dynamics import Record, flow
-from stepwell.figures import Claim, Data, Figure
+from stepwell.figures import Claim, Data, Figure, Origin
 from stepwell.models import SpectralAttention
 from stepwell.objectives import Exact, Spectral
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 
-from ._claims import at_least, at_most, close, over
+from ._common import EXACT_ROUTES, compared, finish, named_settings, note, only_ticks, over, two_rows
 from ._eigenvalues import eigenvalues
 from ._whole_matrices import UNIT
 
@@ -77,11 +78,6 @@ class Settings:
         return 2 * self.until
 
     @property
-    def late(self) -> tuple[float, float]:
-        """The rate of convergence is measured between these times."""
-        return 0.75 * self.until, self.until
-
-    @property
     def times(self) -> np.ndarray:
         return np.linspace(0, self.until, 601)
 
@@ -101,16 +97,12 @@ class Settings:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    widths = settings.widths
     return {
-        "tasks, heads": "1, 1",
-        "dimension d": settings.dim,
-        "context length L": settings.context,
+        **named_settings(settings),
         "strength λ, noise factor φ": "1, 1",
-        "width of a head d_e": f"{settings.embedding}; in the sweep {widths[0]:g} to {widths[-1]:g}",
         "initial weights": f"ω = {settings.omega:g}, μ = {settings.mu:g}; in the sweep μ on its nullcline",
+        "widths of a head in the sweep": f"{settings.widths[0]:g} to {settings.widths[-1]:g}",
         "until": f"t = {settings.until:g}, drawn at t + {SHIFT:g}",
-        "dims": settings.dims,
     }
 
 
@@ -131,14 +123,8 @@ def course(settings: Settings) -> xr.Dataset:
     full = theory.single_head_course(task, *settings.initial, times, embedding=settings.embedding)
     reduced = theory.reduced_course(task, settings.initial[0], times, embedding=settings.embedding)[:, 0]
     return xr.Dataset(
-        {
-            "omega": ("time", omega),
-            "mu": ("time", mu),
-            "full_omega": ("time", full.omega[:, 0]),
-            "full_mu": ("time", full.mu[:, 0]),
-            "reduced_omega": ("time", reduced),
-            "reduced_mu": ("time", theory.nullcline(task, reduced[:, None])[:, 0]),
-        },
+        over("time", omega=omega, mu=mu, full_omega=full.omega[:, 0], full_mu=full.mu[:, 0])
+        | over("time", reduced_omega=reduced, reduced_mu=theory.nullcline(task, reduced[:, None])[:, 0]),
         {"time": ("time", times, {"units": UNIT})},
     )
 
@@ -159,13 +145,9 @@ def softmax_courses(settings: Settings) -> xr.Dataset:
     full = theory.single_head_course(settings.task, *settings.initial, times, embedding=settings.embedding)
     x, y = np.array(rows).swapaxes(0, 1)
     return xr.Dataset(
-        {
-            "x": (("dim", "time"), x),
-            "y": (("dim", "time"), y),
-            "full_x": ("time", full.omega[:, 0] * root),
-            "full_y": ("time", full.mu[:, 0] / root),
-            "last": (("dim", "weight"), np.array(last)),
-        },
+        over("dim time", x=x, y=y)
+        | over("time", full_x=full.omega[:, 0] * root, full_y=full.mu[:, 0] / root)
+        | over("dim weight", last=np.array(last)),
         {"time": ("time", times, {"units": f"{UNIT}, times √(d/{settings.dim})"}), "dim": list(settings.dims)},
         {"pairs_by_dim": settings.context / settings.dim},
     )
@@ -190,21 +172,11 @@ def speed(settings: Settings) -> xr.Dataset:
     omega = np.linspace(1e-4, 1.15 * settings.dim**-0.5, 4001)
     omegas, mus = np.linspace(0.02, 0.34, 13) / scale, np.linspace(0.35, 4.6, 11) * scale
     velocity = theory.reduced_velocity(task, omega[:, None], embedding=embedding)[:, 0]
-    field = np.array(
-        [
-            [
-                np.ravel(theory.spectral_velocity(task, np.array([[w]]), np.array([[m]]), embedding=embedding))
-                for m in mus
-            ]
-            for w in omegas
-        ]
-    )
+    pairs = [(np.array([[w]]), np.array([[m]])) for w in omegas for m in mus]
+    arrows = [np.ravel(theory.spectral_velocity(task, *pair, embedding=embedding)) for pair in pairs]
     return xr.Dataset(
-        {
-            "speed": ("omega", velocity),
-            "nullcline": ("omega", theory.nullcline(task, omega[:, None])[:, 0]),
-            "field": (("grid_omega", "grid_mu", "part"), field),
-        },
+        over("omega", speed=velocity, nullcline=theory.nullcline(task, omega[:, None])[:, 0])
+        | over("grid_omega grid_mu part", field=np.reshape(arrows, (omegas.size, mus.size, -1))),
         {"omega": omega, "grid_omega": omegas, "grid_mu": mus},
     )
 
@@ -225,17 +197,10 @@ def sweep(settings: Settings) -> xr.Dataset:
 
 def predict(settings: Settings) -> xr.Dataset:
     task, times, training = settings.task, settings.times, {"embedding": settings.embedding}
-    limit = theory.flow_limit(task)
+    limit, slow = theory.flow_limit(task), theory.late_rates(task, **training).slow[0]
     full = theory.single_head_course(task, *settings.initial, times, **training)
-    return xr.Dataset(
-        {
-            "half": passage(times, settings.dim**0.5 * full.omega[:, 0]),
-            "kappa": theory.mu_lag(task, **training)[0],
-            "slow": theory.late_rates(task, **training).slow[0],
-            "omega": limit.omega[0],
-            "mu": limit.mu[0],
-        }
-    )
+    half, kappa = passage(times, settings.dim**0.5 * full.omega[:, 0]), theory.mu_lag(task, **training)[0]
+    return xr.Dataset(over("", half=half, kappa=kappa, slow=slow, omega=limit.omega[0], mu=limit.mu[0]))
 
 
 def passage(times: np.ndarray, x: np.ndarray) -> float:
@@ -243,11 +208,8 @@ def passage(times: np.ndarray, x: np.ndarray) -> float:
     place = int(np.argmax(x >= HALF))
     if not 2 <= place <= x.size - 2:
         return np.nan
-    near = slice(place - 2, place + 2)
-    scale = times[place] - times[place - 1]
-    return float(
-        times[place] + scale * np.polyval(np.polyfit(x[near] - HALF, (times[near] - times[place]) / scale, 3), 0)
-    )
+    near, scale = slice(place - 2, place + 2), times[place] - times[place - 1]
+    return float(times[place] + scale * np.polyfit(x[near] - HALF, (times[near] - times[place]) / scale, 3)[-1])
 
 
 def claims(data: Data, settings: Settings) -> list[Claim]:
@@ -259,16 +221,25 @@ def _no_half(times: Any) -> str:
     return "" if np.isfinite(times).all() else "ω does not pass half of its limit while it is followed"
 
 
-def _surrogate(data: Data, settings: Settings) -> list[Claim]:
+def _surrogate(data: Data, settings: Settings) -> Iterator[Claim]:
     run, predictions, error = data["course"], data["theory"], settings.steps * RTOL
-    late = run.sel(time=slice(*settings.late))
-    away = np.log(late["omega"] / predictions["omega"])
-    rate = -np.polyfit(late["time"], np.log(np.abs(away)), 1)[0]
-    why, left = _no_half(predictions["half"]), [_left(predictions, time) for time in settings.late]
-    settled = why or ("" if left[1] > error else "less than the solver's error is left of the slow mode")
-    largest = float(data["speed"]["nullcline"].max())
-    ends = [
-        close(
+    times = 0.75 * settings.until, settings.until  # between which the rate of convergence is measured
+    late = run.sel(time=slice(*times))
+    away = np.log(np.abs(np.log(late["omega"] / predictions["omega"])))
+    # Of the slow mode, since ω was half of its limit.
+    left = np.exp(-float(predictions["slow"]) * (np.array(times) - float(predictions["half"])))
+    spent = "" if left[1] > error else "less than the solver's error is left of the slow mode"
+    settled = _no_half(predictions["half"]) or spent
+    yield Origin("check", "theory.softmax.single_head_course").at_most(
+        "same-course",
+        "The two equations are the flow of the spectral loss, by automatic differentiation: largest difference of "
+        "ω√d and μ",
+        measured=max(abs(run[n] - run[f"full_{n}"]).max() * u for n, u in (("omega", settings.dim**0.5), ("mu", 1))),
+        tolerance=error * data["speed"]["nullcline"].max(),
+        basis=f"the solver's tolerance at each of some {settings.steps} steps, times the largest μ of the nullcline",
+    )
+    for name, symbol, word in (("omega", "ω", "ω√d = 1"), ("mu", "μ", "μ = √d/(1+ρ)")):
+        yield Origin("paper", "abstract (convergence of the flow); limit by theory.softmax.flow_limit").close(
             f"{name}-end",
             f"The flow of the spectral loss ends at {word}: {symbol} over its limit",
             unless=settled,
@@ -276,125 +247,89 @@ def _surrogate(data: Data, settings: Settings) -> list[Claim]:
             measured=run[name][-1] / predictions[name],
             tolerance=left[1],
             basis="the slow mode of the linearized flow since ω was half of its limit",
-            paper="abstract (convergence of the flow); limit by theory.softmax.flow_limit",
         )
-        for name, symbol, word in (("omega", "ω", "ω√d = 1"), ("mu", "μ", "μ = √d/(1+ρ)"))
-    ]
-    return [
-        at_most(
-            "same-course",
-            "The two equations are the flow of the spectral loss, by automatic differentiation: largest difference of "
-            "ω√d and μ",
-            measured=max(
-                float(np.abs(run["omega"] - run["full_omega"]).max()) * settings.dim**0.5,
-                float(np.abs(run["mu"] - run["full_mu"]).max()),
-            ),
-            tolerance=error * largest,
-            basis=f"the solver's tolerance at each of some {settings.steps} steps, times the largest μ of the "
-            "nullcline",
-            check="theory.softmax.single_head_course",
-        ),
-        *ends,
-        close(
-            "slow-rate",
-            "The flow of the spectral loss settles at the slow rate of the linearized flow "
-            f"(t = {settings.late[0]:g} to {settings.late[1]:g})",
-            unless=settled,
-            predicted=predictions["slow"],
-            measured=rate,
-            tolerance=float(predictions["slow"]) * left[0],
-            basis="next order: what the slow mode has left of log ω at the first of these times",
-            theory="theory.softmax.late_rates",
-        ),
-    ]
+    yield Origin("theory", "theory.softmax.late_rates").close(
+        "slow-rate",
+        "The flow of the spectral loss settles at the slow rate of the linearized flow "
+        f"(t = {times[0]:g} to {times[1]:g})",
+        unless=settled,
+        predicted=predictions["slow"],
+        measured=-np.polyfit(late["time"], away, 1)[0],
+        tolerance=predictions["slow"] * left[0],
+        basis="next order: what the slow mode has left of log ω at the first of these times",
+    )
 
 
-def _softmax(data: Data, settings: Settings) -> list[Claim]:
+def _softmax(data: Data, settings: Settings) -> Iterator[Claim]:
     runs, predictions = data["softmax"], data["theory"]
     time, dims = runs["time"].values, runs["dim"].values
-    away = furthest(runs)
-    half = np.array([passage(time, x) for x in runs["x"].values])
-    late = half / float(predictions["half"]) - 1
-    why = _no_half(late)
+    late = np.array([passage(time, x) for x in runs["x"].values]) / float(predictions["half"]) - 1
+    away, why = furthest(runs), _no_half(late)
     few = "an exponent needs two dimensions" if dims.size < 2 or dims[-1] == dims[-2] else ""
     with np.errstate(invalid="ignore"):  # not a number where training is ahead
         exponents = [] if few else [np.log(each[-1] / each[-2]) / np.log(dims[-1] / dims[-2]) for each in (away, late)]
-    speed = np.gradient(runs["x"].values, time, axis=1)
-    peaks = [np.count_nonzero(np.diff(np.sign(np.diff(each))) < 0) for each in speed]
+    bends = np.diff(np.sign(np.diff(np.gradient(runs["x"].values, time, axis=1))))
     slower = 1 - 2 / settings.dim - np.e**2 / settings.context
     small = "" if slower > 0 else "d and L are too small for their next order"
-    return [
-        over(
-            "softmax-course",
-            f"Softmax attention follows the two equations as d and L grow, d = {dims[-2:][0]} to {dims[-1]}: exponent "
-            "in 1/d of the largest difference of μω, and of the relative lag of the time to half of ω",
-            unless=few or why,
-            predicted=1.0,
-            measured=[-each for each in exponents],
-            tolerance=1 / dims[-2:][0],
-            basis="next order in 1/d, at the smaller d",
-            counted="quantities",
-            theory="theory.softmax.single_head_course, leading order in 1/d and 1/L",
+    yield Origin("theory", "theory.softmax.single_head_course, leading order in 1/d and 1/L").close(
+        "softmax-course",
+        f"Softmax attention follows the two equations as d and L grow, d = {dims[-2:][0]} to {dims[-1]}: exponent "
+        "in 1/d of the largest difference of μω, and of the relative lag of the time to half of ω",
+        unless=few or why,
+        predicted=1.0,
+        measured=[-each for each in exponents],
+        labels=["difference of μω", "lag of the time to half of ω"],
+        tolerance=1 / dims[-2:][0],
+        basis="next order in 1/d, at the smaller d",
+        counted="quantities",
+    )
+    yield Origin("paper", "abstract (three phases) and Fig 3").close(
+        "three-phases",
+        "Softmax attention: ω speeds up once and slows down once, slow, fast and slow: number of maxima of dω/dt, "
+        "for each d",
+        unless=why,
+        **compared(runs["dim"].copy(data=(bends < 0).sum(axis=1)), 1),
+        basis="a count",
+        counted="dimensions",
+    )
+    yield Origin("check", EXACT_ROUTES).close(
+        "softmax-end",
+        f"Softmax attention ends at the least exact loss by quadrature: ω and μ at t = {settings.long:g} over "
+        "their best values, for each d",
+        unless=why or small,
+        **compared(
+            runs["last"].assign_coords(weight=["ω", "μ"]),
+            1.0,
+            float(np.exp(-slower * predictions["slow"] * (settings.long - predictions["half"]))) + 2e-5,
         ),
-        over(
-            "three-phases",
-            "Softmax attention: ω speeds up once and slows down once, slow, fast and slow: number of maxima of dω/dt, "
-            "for each d",
-            unless=why,
-            predicted=1,
-            measured=peaks,
-            exact="a count",
-            counted="dimensions",
-            paper="abstract (three phases) and Fig 3",
-        ),
-        over(
-            "softmax-end",
-            f"Softmax attention ends at the least exact loss by quadrature: ω and μ at t = {settings.long:g} over "
-            "their best values, for each d",
-            unless=why or small,
-            predicted=1.0,
-            measured=runs["last"].values.ravel(),
-            tolerance=float(np.exp(-slower * predictions["slow"] * (settings.long - predictions["half"]))) + 2e-5,
-            basis="the slow mode, whose rate is lower by up to 2/d + e²/L; the search for the least, to 1e-5 in log ω",
-            counted="weights",
-            theory="theory.softmax.exact_optimum",
-        ),
-    ]
+        basis="the slow mode, whose rate is lower by up to 2/d + e²/L; the search for the least, to 1e-5 in log ω",
+        counted="weights",
+    )
 
 
-def _reduced(by_kappa: xr.Dataset) -> list[Claim]:
+def _reduced(by_kappa: xr.Dataset) -> Iterator[Claim]:
     kappa = by_kappa["kappa"].values
-    lag = (by_kappa["time"].sel(system="full") / by_kappa["time"].sel(system="reduced") - 1).values
-    why = _no_half(by_kappa["time"])
+    lag, why = lags(by_kappa), _no_half(by_kappa["time"])
     with np.errstate(invalid="ignore"):
         steps = np.diff(np.log(lag)) / np.diff(np.log(kappa))  # not a number where the equation is late
-    return [
-        close(
-            "exponent",
-            "The reduced equation becomes right as κ → 0: exponent in κ of the relative error of the time to half, the "
-            "two smallest κ",
-            unless=why,
-            predicted=1.0,
-            measured=steps[-1],
-            tolerance=kappa[-2],
-            basis="next order in κ",
-            theory="theory.softmax.reduced_course, leading order in κ",
-        ),
-        at_least(
-            "early",
-            "The reduced equation is early, and ever less so as κ falls: least exponent between neighbors",
-            unless=why,
-            predicted=0.0,
-            measured=steps.min(),
-            basis="a sign: in truth μ lags behind its nullcline, and ω grows with it",
-            theory="theory.softmax.reduced_course, leading order in κ",
-        ),
-    ]
-
-
-def _left(predictions: xr.Dataset, time: float) -> float:
-    """What is left of the slow mode since ω was half of its limit."""
-    return float(np.exp(-predictions["slow"] * (time - predictions["half"])))
+    yield Origin("theory", "theory.softmax.reduced_course, leading order in κ").close(
+        "exponent",
+        "The reduced equation becomes right as κ → 0: exponent in κ of the relative error of the time to half, the "
+        "two smallest κ",
+        unless=why,
+        predicted=1.0,
+        measured=steps[-1],
+        tolerance=kappa[-2],
+        basis="next order in κ",
+    )
+    yield Origin("theory", "theory.softmax.reduced_course, leading order in κ").at_least(
+        "early",
+        "The reduced equation is early, and ever less so as κ falls: least exponent between neighbors",
+        unless=why,
+        predicted=0.0,
+        measured=steps.min(),
+        basis="a sign: in truth μ lags behind its nullcline, and ω grows with it",
+    )
 
 
 SHIFT = 4.0
@@ -405,11 +340,7 @@ _TIME = f"time t + {SHIFT:g}, dW/dt = −∂L/∂W"
 def draw(data: Data, settings: object) -> matplotlib.figure.Figure:
     predictions = data["theory"]
     with styled():
-        figure = new_figure(12.0, 7.4)
-        halves: Any = figure.subfigures(2, 1, height_ratios=(1.1, 1))
-        above, below = halves
-        a, b, c = above.subplots(1, 3)
-        d, e, f = below.subplots(1, 3, width_ratios=(1.25, 1, 1))
+        figure, (a, b, c, d, e, f) = two_rows(12.0, 7.4, (1, 1, 1), (1.25, 1, 1))
         _course(a, data, "omega", float(predictions["omega"]))
         _course(b, data, "mu", float(predictions["mu"]))
         _speed(c, data["speed"], float(predictions["omega"]))
@@ -421,8 +352,8 @@ def draw(data: Data, settings: object) -> matplotlib.figure.Figure:
 
 def _course(axes: Any, data: Data, name: str, limit: float) -> None:
     course, first = data["course"], data["softmax"].isel(dim=0)
-    dim = float(first["dim"])
-    trained = {"omega": first["x"] / dim**0.5, "mu": first["y"] * dim**0.5}[name]
+    root = float(first["dim"]) ** 0.5
+    trained = first["x"] / root if name == "omega" else first["y"] * root
     time = course["time"].values + SHIFT
     axes.axhline(limit, color=ORANGE, linewidth=1.0, zorder=0)
     axes.plot(time, course[f"full_{name}"], color=BLUE, label="two equations")
@@ -431,19 +362,12 @@ def _course(axes: Any, data: Data, name: str, limit: float) -> None:
     axes.set(xlim=(SHIFT, time[-1]), xlabel=_TIME)
     if name == "omega":
         axes.set(title="(a) Score: ω", ylabel="ω")
-        axes.annotate("$d^{-1/2}$", (SHIFT, limit), xytext=(3, 3), textcoords="offset points", color="#8a5f00")
+        note(axes, "$d^{-1/2}$", (SHIFT, limit), (3, 3), color="#8a5f00")
         axes.set_ylim(0, 1.15 * limit)
         axes.legend(loc="lower right")
     else:
         axes.set(title="(b) Readout: μ", ylabel="μ")
-        axes.annotate(
-            "$\\sqrt{d}/(1+\\rho)$",
-            (time[-1], limit),
-            xytext=(0, -16),
-            textcoords="offset points",
-            ha="right",
-            color="#8a5f00",
-        )
+        note(axes, "$\\sqrt{d}/(1+\\rho)$", (time[-1], limit), (0, -16), ha="right", color="#8a5f00")
 
 
 def _speed(axes: Any, speeds: xr.Dataset, limit: float) -> None:
@@ -471,23 +395,27 @@ def _plane(axes: Any, data: Data) -> None:
     axes.plot(course["full_omega"], course["full_mu"], color=BLUE, label="two equations")
     axes.plot(course["omega"][0], course["mu"][0], "o", color=BLACK, markersize=5, label="initialization")
     axes.plot(predictions["omega"], predictions["mu"], "*", color=ORANGE, markersize=12, zorder=3, label="fixed point")
-    axes.set_xlim(0, 0.36 / 0.34 * float(speeds["grid_omega"][-1]))
-    axes.set(ylim=(0, 7.6 / 4.6 * float(speeds["grid_mu"][-1])), xlabel="ω", ylabel="μ")
-    axes.set_title(f"(d) Directions of the flow, κ = {float(predictions['kappa']):.2f}")
-    axes.legend(loc="upper right", fontsize=8.5)
+    axes.set(
+        xlim=(0, 0.36 / 0.34 * float(speeds["grid_omega"][-1])), ylim=(0, 7.6 / 4.6 * float(speeds["grid_mu"][-1]))
+    )
+    finish(axes, f"(d) Directions of the flow, κ = {float(predictions['kappa']):.2f}", "ω", "μ", legend="upper right")
 
 
 def _sweep(axes: Any, by_kappa: xr.Dataset) -> None:
-    kappa = by_kappa["kappa"].values
-    lag = (by_kappa["time"].sel(system="full") / by_kappa["time"].sel(system="reduced") - 1).values
+    kappa, lag = by_kappa["kappa"].values, lags(by_kappa)
     axes.plot(kappa, lag, "o-", color=VERMILION, markersize=5, label="reduced equation")
     axes.plot(kappa, lag[-1] * kappa / kappa[-1], ":", color=BLACK, label="in proportion to κ")
     axes.plot(kappa[0], lag[0], "o", color=BLACK, markersize=10, fillstyle="none", label="(a) to (d)")
     if (lag > 0).any():
         axes.set(xscale="log", yscale="log")
+    axes.set(title="(e) Right as κ → 0")
     axes.set(xlabel="κ = L/(φ d √d_e), by wider heads", ylabel="relative error of the time to half")
-    axes.set_title("(e) Right as κ → 0")
     axes.legend(loc="upper left", fontsize=8.5)
+
+
+def lags(by_kappa: xr.Dataset) -> np.ndarray:
+    """The relative error of the reduced equation's time to half, for each κ."""
+    return (by_kappa["time"].sel(system="full") / by_kappa["time"].sel(system="reduced") - 1).values
 
 
 def furthest(runs: xr.Dataset) -> np.ndarray:
@@ -501,10 +429,9 @@ def _sizes(axes: Any, runs: xr.Dataset) -> None:
     axes.plot(dims, away[-1] * dims[-1] / dims, ":", color=BLACK, label="in proportion to 1/d")
     axes.plot(dims[0], away[0], "o", color=BLACK, markersize=10, fillstyle="none", label="(a) to (d)")
     axes.set(xscale="log", yscale="log")
-    axes.set_xticks(dims, [str(dim) for dim in dims])
-    axes.set_xticks([], minor=True)
-    axes.set_xlabel(f"dimension d, with L = {runs.attrs['pairs_by_dim']:g} d")
-    axes.set(ylabel="largest difference of μω\nfrom the two equations", title="(f) Softmax attention at finite size")
+    only_ticks(axes, dims)
+    axes.set(xlabel=f"dimension d, with L = {runs.attrs['pairs_by_dim']:g} d")
+    axes.set(title="(f) Softmax attention at finite size", ylabel="largest difference of μω\nfrom the two equations")
     axes.legend(loc="upper right", fontsize=8.5)
 
 

@@ -6,6 +6,7 @@ models, which it is for, and of softmax attention itself over sampled sequences 
 loss is to leading order in 1/d and 1/L.
 """
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import cycle
 from typing import Any
@@ -15,24 +16,24 @@ import matplotlib.figure
 import numpy as np
 import xarray as xr
 
-from stepwell.analysis.style import BLACK, GRAY, PALETTE, VERMILION, new_figure, styled
-from stepwell.dynamics import Record, descend
-from stepwell.figures import Claim, Data, Figure
+from stepwell.analysis.style import BLACK, GRAY, PALETTE, VERMILION, styled
+from stepwell.figures import Claim, Data, Figure, Origin
 from stepwell.models import SpectralAttention
 from stepwell.objectives import ReducedSampled
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 
-from ._claims import over, worst_point
+from ._common import by_size, compared, finish, labeled, note, only_ticks, over, stacked, two_rows, worst
 from ._eigenvalues import (
     FLATTEST,
     RCOND,
     SIGMAS,
-    Weights,
+    descent,
+    equal_tasks,
     least_signed,
     least_softmax,
     like_tasks,
-    softmax_loss,
+    linear_loss,
     softmax_losses,
 )
 
@@ -112,13 +113,9 @@ def curves(ratios: np.ndarray, heads: tuple[int, ...]) -> xr.Dataset:
     """Losses of one of the tasks over its signal, to leading order; `many` is the bound for I + 1 heads and more."""
     tasks = [like_tasks(ratio, TASKS) for ratio in ratios]
     *bound, many = ([theory.lower_bound(task, each)[0] for task in tasks] for each in (*heads, TASKS + 1))
+    bayes, flow = ([risk(task)[0] for task in tasks] for risk in (theory.bayes_risk, theory.flow_limit_loss))
     return xr.Dataset(
-        {
-            "bound": (("heads", "ratio"), bound),
-            "many": ("ratio", many),
-            "bayes": ("ratio", [theory.bayes_risk(task)[0] for task in tasks]),
-            "flow": ("ratio", [theory.flow_limit_loss(task)[0] for task in tasks]),
-        },
+        over("heads ratio", bound=bound) | over("ratio", many=many, bayes=bayes, flow=flow),
         coords={"heads": list(heads), "ratio": ("ratio", ratios, {"long_name": "dimension of a task over context"})},
         attrs={"tasks": TASKS},
     )
@@ -126,77 +123,52 @@ def curves(ratios: np.ndarray, heads: tuple[int, ...]) -> xr.Dataset:
 
 def small_tasks() -> dict[str, MultiTaskRegression]:
     """One to three equal tasks, and unequal ones."""
-    tasks = {}
-    for count in (1, 2, 3):
-        tasks[f"{count} equal"] = MultiTaskRegression((10,) * count, 1.0, 50, noise_variance=5.0)
-        tasks[f"{count} unequal"] = MultiTaskRegression(
-            (6, 10, 14)[:count], (2.0, 1.0, 0.5)[:count], 50, noise_variance=2.0
-        )
-    return tasks
+    kinds = {"equal": ((10, 10, 10), (1.0, 1.0, 1.0), 5.0), "unequal": ((6, 10, 14), (2.0, 1.0, 0.5), 2.0)}
+    return {
+        f"{count} {kind}": MultiTaskRegression(dims[:count], strengths[:count], 50, noise_variance=noise)
+        for count in (1, 2, 3)
+        for kind, (dims, strengths, noise) in kinds.items()
+    }
 
 
 def searched(settings: Settings) -> xr.Dataset:
     """The least loss of a search from each seed for every small model, and the bounds."""
-    names, rows = [], []
+    rows = {}
     for name, task in small_tasks().items():
         count = len(task.dims)
         for heads in range(1, count + 3):
-            minima = [
-                least_signed(task, heads, settings.starts, rng=np.random.default_rng([seed, heads, count]))
-                for seed in settings.seeds
-            ]
-            bounds = [theory.lower_bound(task, heads, provable=proved).sum() for proved in (False, True)]
-            names.append(f"{name}, {heads}")
-            rows.append(([one.loss for one in minima], *bounds, count, heads, task.signals.sum()))
-    loss, bound, proved, count, heads, signal = (np.array(column) for column in zip(*rows, strict=True))
-    return xr.Dataset(
-        {
-            "loss": (("case", "run"), loss),
-            "bound": ("case", bound),
-            "proved": ("case", proved),
-            "tasks": ("case", count),
-            "heads": ("case", heads),
-            "signal": ("case", signal),
-        },
-        coords={"case": names, "run": list(settings.seeds)},
-    )
+            drawn = (np.random.default_rng([seed, heads, count]) for seed in settings.seeds)
+            minima = [least_signed(task, heads, settings.starts, rng=rng).mean for rng in drawn]
+            bound, proved = (theory.lower_bound(task, heads, provable=proved).sum() for proved in (False, True))
+            rows[f"{name} tasks, H = {heads}"] = over("run", loss=minima) | over(
+                "", bound=bound, proved=proved, tasks=count, heads=heads, signal=task.signals.sum()
+            )
+    return stacked(rows.values(), case=rows).assign_coords(run=list(settings.seeds))
 
 
 def pair(dim: int, context: int, tasks: int = PAIR) -> MultiTaskRegression:
-    return MultiTaskRegression((dim,) * tasks, 1.0, context, noise_variance=1.0, convention="total")
+    return equal_tasks(tasks, dim, context)
 
 
 def softmax_minima(settings: Settings) -> xr.Dataset:
-    """The least loss of softmax attention found for each size, number of heads and seed, over fresh sequences.
-
-    `linear` is that of linear attention with the labels centered, which leaves L - 1 pairs.
-    """
+    """The least loss of softmax attention found for each size, number of heads and seed, over fresh sequences."""
     shape = (len(settings.sizes), len(settings.heads), len(settings.softmax_seeds))
     loss, error = np.empty((2, *shape))
     bound, linear = np.empty(shape[:2]), np.empty(shape[0])
     for row, (dim, context) in enumerate(settings.sizes):
         task = pair(dim, context)
-        linear[row] = theory.linear_attention_loss(pair(dim, context - 1)).sum()
+        linear[row] = linear_loss(task)
         for place, seed in enumerate(settings.softmax_seeds):
             key, rng = jax.random.key(seed), np.random.default_rng([seed, dim])
             for column, heads in enumerate(settings.heads):
                 best = least_softmax(task, heads, settings.sequences, key=key, rng=rng)
-                fresh = softmax_loss(task, best, settings.sequences, key=jax.random.fold_in(key, 1))
-                loss[row, column, place], error[row, column, place] = fresh
+                other = jax.random.fold_in(key, 1)
+                fresh = softmax_losses(task, best.omega[None], best.mu[None], settings.sequences, key=other)
+                loss[row, column, place], error[row, column, place] = np.ravel(fresh)
                 bound[row, column] = theory.lower_bound(task, heads).sum()
     return xr.Dataset(
-        {
-            "loss": (("size", "heads", "run"), loss),
-            "error": (("size", "heads", "run"), error),
-            "bound": (("size", "heads"), bound),
-            "linear": ("size", linear),
-        },
-        {
-            "dim": ("size", [d for d, _ in settings.sizes]),
-            "context": ("size", [n for _, n in settings.sizes]),
-            "heads": list(settings.heads),
-            "run": list(settings.softmax_seeds),
-        },
+        over("size heads run", loss=loss, error=error) | over("size heads", bound=bound) | over("size", linear=linear),
+        by_size(settings.sizes) | {"heads": list(settings.heads), "run": list(settings.softmax_seeds)},
         {"sequences": settings.sequences},
     )
 
@@ -214,19 +186,13 @@ def positive(settings: Settings) -> xr.Dataset:
         # The longer the context the less a sequence varies.
         count = max(400, settings.sequences * 200 // max(context, 200))
         objective = ReducedSampled(task, count, precision="float32", key=jax.random.key(context))
-        options: dict[str, Any] = {"record": Record(points=2), "progress": False}
-        run = descend(model, objective, rate=settings.rate, steps=settings.steps, **options)
-        last = model.with_weights({name: run[name].values[0, -1] for name in model.weight_dims})
-        weights = Weights(*(np.asarray(each) for each in (last.omega(), last.mu())))
-        fresh = softmax_loss(task, weights, count, key=jax.random.fold_in(jax.random.key(context), 1))
+        run = descent([model], objective, rate=settings.rate, steps=settings.steps, points=2)
+        key = jax.random.fold_in(jax.random.key(context), 1)
+        (loss,), (error,) = softmax_losses(task, run.omega[:, -1], run.mu[:, -1], count, key=key)
         bound, limit = theory.lower_bound(task, 3).sum(), theory.flow_limit_loss(task).sum()
-        rows.append((dim / context, *fresh, bound, limit))
-    ratio, loss, error, bound, limit = np.array(rows).T
-    columns = {"loss": loss, "error": error, "bound": bound, "limit": limit}
-    return xr.Dataset(
-        {name: ("ratio", values) for name, values in columns.items()},
-        {"ratio": ratio, "dim": ("ratio", [d for d, _ in settings.positive])},
-    )
+        rows.append(over("", loss=loss, error=error, bound=bound, limit=limit, dim=dim))
+    ratio = [dim / context for dim, context in settings.positive]
+    return stacked(rows, ratio=ratio).set_coords("dim")
 
 
 def equal_angles(settings: Settings) -> xr.Dataset:
@@ -240,25 +206,17 @@ def equal_angles(settings: Settings) -> xr.Dataset:
     for i, heads in enumerate(settings.angles):
         for j, (dim, context) in enumerate(settings.angle_sizes):
             task = pair(dim, context, heads - 1)
-            weights = []
-            for flatness in FLATNESS:
-                omega = (flatness / dim) ** 0.5 * directions(heads)
-                weights.append(Weights(omega, theory.profile_loss(task, omega).mu))
+            omega = np.array(FLATNESS)[:, None, None] ** 0.5 * dim**-0.5 * directions(heads)
+            mu = np.array([theory.profile_loss(task, each).mu for each in omega])
             key = jax.random.fold_in(jax.random.key(settings.angle_seed), heads)
-            loss[i, j], error[i, j] = np.array(softmax_losses(task, weights, settings.angle_sequences, key=key)).T
-            formula[i, j] = [theory.spectral_loss(task, *each).sum() for each in weights]
-    dims, fine, (dim, context) = ("heads", "size", "flatness"), np.geomspace(0.07, 1.4, 60), settings.angle_sizes[0]
+            loss[i, j], error[i, j] = softmax_losses(task, omega, mu, settings.angle_sequences, key=key)
+            formula[i, j] = [theory.spectral_loss(task, *each).sum() for each in zip(omega, mu, strict=True)]
+    fine, (dim, context) = np.geomspace(0.07, 1.4, 60), settings.angle_sizes[0]
     shares = [[theory.equiangular_budget(h, a, -a / (h - 1)) / (h - 1) for a in fine] for h in settings.angles]
     curve = 1 / (1 + context / (2 * dim) * np.array(shares))
     return xr.Dataset(
-        {"loss": (dims, loss), "error": (dims, error), "formula": (dims, formula), "curve": (("heads", "fine"), curve)},
-        {
-            "heads": list(settings.angles),
-            "dim": ("size", [d for d, _ in settings.angle_sizes]),
-            "context": ("size", [n for _, n in settings.angle_sizes]),
-            "flatness": list(FLATNESS),
-            "fine": fine,
-        },
+        over("heads size flatness", loss=loss, error=error, formula=formula) | over("heads fine", curve=curve),
+        by_size(settings.angle_sizes) | {"heads": list(settings.angles), "flatness": list(FLATNESS), "fine": fine},
     )
 
 
@@ -270,155 +228,108 @@ def directions(heads: int) -> np.ndarray:
 
 
 def claims(data: Data, settings: Settings) -> list[Claim]:
-    return [
-        *_searched(data["searched"]),
-        *_softmax(data["softmax"]),
-        *_trained(data["positive"]),
-        *_angles(data["angles"]),
-    ]
+    return [*_searched(data["searched"]), *_softmax(data["softmax"], data["positive"]), *_angles(data["angles"])]
 
 
-def _searched(minima: xr.Dataset) -> list[Claim]:
+def _searched(minima: xr.Dataset) -> Iterator[Claim]:
     excess = minima["loss"] / minima["bound"] - 1
     slack = FLATTEST**2 * minima["heads"] + ROUNDING
     highest = (excess / slack).argmax("case")
-    enough, more = (
-        minima.isel(case=np.flatnonzero(minima["heads"] == minima["tasks"] + extra)).loss.values for extra in (1, 2)
-    )
+    spare = (minima["heads"] - minima["tasks"]).values
+    enough, more = (minima["loss"].isel(case=spare == extra).drop_vars("case") for extra in (1, 2))
     shortfall = f"Σ|ω^h|² in the search is at least {FLATTEST:g}²·H, and shares fall short by at most that; rounding"
-    return [
-        over(
-            "none-below",
-            "Spectral loss: no weights of either sign that a search finds are below the bound: least of (searched "
-            "loss)/(bound) − 1",
-            predicted=0.0,
-            measured=excess.min("case").values,
-            tolerance=ROUNDING,
-            basis="rounding, where large weights of either sign cancel, over the condition allowed",
-            relation=">=",
-            theory="theory.softmax.lower_bound; the paper's Fig 4 has such a bound, its constant is not known",
-        ),
-        over(
-            "sharp",
-            "Spectral loss: the bound is sharp: greatest of (searched loss)/(bound) − 1",
-            predicted=0.0,
-            measured=excess.isel(case=highest).values,
-            tolerance=slack.isel(case=highest).values,
-            basis=shortfall,
-            relation="<=",
-            theory="theory.softmax.attention_budget",
-        ),
-        over(
-            "enough-heads",
-            "Spectral loss: heads beyond I + 1 do not help: greatest relative difference of the least losses for I + 1 "
-            "and I + 2",
-            predicted=0.0,
-            measured=np.max(np.abs(more / enough - 1), axis=0),
-            tolerance=FLATTEST**2 * (MOST - 1) + ROUNDING,
-            basis=shortfall,
-            theory="theory.softmax.attention_budget",
-        ),
-    ]
+    source = "theory.softmax.lower_bound; the paper's Fig 4 has such a bound, its constant is not known"
+    yield Origin("theory", source).at_least(
+        "none-below",
+        "Spectral loss: no weights of either sign that a search finds are below the bound: least of (searched "
+        "loss)/(bound) − 1",
+        **compared(excess.min("case", skipna=False), 0.0, ROUNDING),
+        basis="rounding, where large weights of either sign cancel, over the condition allowed",
+    )
+    yield Origin("theory", "theory.softmax.attention_budget").at_most(
+        "sharp",
+        "Spectral loss: the bound is sharp: greatest of (searched loss)/(bound) − 1",
+        **compared(excess.isel(case=highest), tolerance=slack.isel(case=highest)),
+        basis=shortfall,
+    )
+    yield Origin("theory", "theory.softmax.attention_budget").close(
+        "enough-heads",
+        "Spectral loss: heads beyond I + 1 do not help: greatest relative difference of the least losses for I + 1 "
+        "and I + 2",
+        **compared(abs(more / enough - 1).max("case", skipna=False), tolerance=FLATTEST**2 * (MOST - 1) + ROUNDING),
+        basis=shortfall,
+    )
 
 
-def _softmax(minima: xr.Dataset) -> list[Claim]:
+def _softmax(minima: xr.Dataset, trained: xr.Dataset) -> Iterator[Claim]:
     above, error = minima["loss"] / minima["bound"], minima["error"] / minima["bound"]
     excess, noise = (above - 1).mean("run"), (error**2).mean("run") ** 0.5 / minima.sizes["run"] ** 0.5
     dims, several = minima["dim"].values, excess["heads"] > 1
-    predicted, measured, allowed = _fall(excess.isel(heads=several), noise.isel(heads=several))
     many = minima.sel(heads=minima["heads"] > PAIR)
-    return [
-        over(
-            "softmax-none-below",
-            "Softmax attention: the least loss found from weights of either sign is not below the bound: loss/bound "
-            "− 1, for each size, number of heads and seed",
-            predicted=0.0,
-            measured=(above - 1).values.ravel(),
-            tolerance=SIGMAS * error.values.ravel(),
-            basis=f"{SIGMAS:g} standard errors, from other sequences",
-            relation=">=",
-            counted="minima",
-            theory="theory.softmax.lower_bound, to leading order",
+    fitted = 2 * PAIR * many["heads"] / many.attrs["sequences"]
+    yield Origin("theory", "theory.softmax.lower_bound, to leading order").at_least(
+        "softmax-none-below",
+        "Softmax attention: the least loss found from weights of either sign is not below the bound: loss/bound "
+        "− 1, for each size, number of heads and seed",
+        **compared(above - 1, 0.0, SIGMAS * error),
+        basis=f"{SIGMAS:g} standard errors, from other sequences",
+        counted="minima",
+    )
+    yield Origin("theory", "theory.softmax.lower_bound, to leading order").close(
+        "softmax-sharp",
+        f"The loss of softmax attention falls to the bound as 1/d as d and L grow: (least loss)/bound − 1 at d = "
+        f"{dims[-1]}, from that at {dims[0]}, for each number of heads from 2 on",
+        **_fall(excess.isel(heads=several), noise.isel(heads=several)),
+        counted="numbers of heads",
+    )
+    yield Origin("theory", "theory.softmax.linear_attention_loss; debiased gradient descent in arXiv 2503.12734").close(
+        "softmax-linear",
+        "Softmax attention with more heads than tasks is at its best linear attention on centered labels: least loss "
+        "over that of linear attention with L − 1 pairs, at the size and number of heads furthest off, for each seed",
+        **worst(many["loss"] / many["linear"], 1.0, SIGMAS * many["error"] / many["linear"] + fitted),
+        unless="" if many.sizes["heads"] else "there are not more heads than tasks",
+        basis=f"{SIGMAS:g} standard errors; weights fitted to N sequences lose on others at most 1/N each",
+    )
+    yield Origin("paper", "abstract (optimal up to a constant factor); the factor is e by flow_limit_loss").at_most(
+        "trained",
+        "Softmax attention trained from positive weights, 3 heads on 2 tasks, ends within a factor e of the bound "
+        "for any number of heads: ratio, over fresh sequences, for each d/L",
+        **compared(
+            trained["loss"] / trained["bound"],
+            np.e,
+            (2 * np.e / trained["dim"] + SIGMAS * trained["error"] / trained["bound"]),
         ),
-        over(
-            "softmax-sharp",
-            f"The loss of softmax attention falls to the bound as 1/d as d and L grow: (least loss)/bound − 1 at d = "
-            f"{dims[-1]}, from that at {dims[0]}, for each number of heads from 2 on",
-            unless=_one_size(minima),
-            predicted=predicted,
-            measured=measured,
-            tolerance=allowed,
-            basis=f"{SIGMAS:g} standard errors, from other sequences; next order in 1/d, at the smaller d",
-            counted="numbers of heads",
-            theory="theory.softmax.lower_bound, to leading order",
-        ),
-        worst_point(
-            "softmax-linear",
-            "Softmax attention with more heads than tasks is at its best linear attention on centered labels: least "
-            "loss over that of linear attention with L − 1 pairs, at the size and number of heads furthest off, for "
-            "each seed",
-            unless="" if many.sizes["heads"] else "there are not more heads than tasks",
-            measured=many["loss"] / many["linear"],
-            predicted=1.0,
-            tolerance=SIGMAS * many["error"] / many["linear"] + 2 * PAIR * many["heads"] / many.attrs["sequences"],
-            basis=f"{SIGMAS:g} standard errors; weights fitted to N sequences lose on others at most 1/N each",
-            theory="theory.softmax.linear_attention_loss; debiased gradient descent in arXiv 2503.12734",
-        ),
-    ]
+        basis=f"next order: the spread of |q|², 2/d; {SIGMAS:g} standard errors",
+        counted="ratios d/L",
+    )
 
 
-def _trained(trained: xr.Dataset) -> list[Claim]:
-    return [
-        over(
-            "trained",
-            "Softmax attention trained from positive weights, 3 heads on 2 tasks, ends within a factor e of the bound "
-            "for any number of heads: ratio, over fresh sequences, for each d/L",
-            predicted=np.e,
-            measured=(trained["loss"] / trained["bound"]).values,
-            tolerance=(2 * np.e / trained["dim"] + SIGMAS * trained["error"] / trained["bound"]).values,
-            basis=f"next order: the spread of |q|², 2/d; {SIGMAS:g} standard errors",
-            relation="<=",
-            counted="ratios d/L",
-            paper="abstract (optimal up to a constant factor); the factor is e by flow_limit_loss",
-        )
-    ]
-
-
-def _one_size(runs: xr.Dataset) -> str:
-    """Why a fall with d cannot be judged, if the last `size` has the dimension of the first."""
-    return "a fall with d needs two dimensions" if runs["dim"][0] == runs["dim"][-1] else ""
-
-
-def _fall(away: xr.DataArray, error: xr.DataArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What falls as 1/d: at the last `size`, from the first; as it is there; and by how much it may be off."""
-    (first, last), (before, after) = ([each.isel(size=k).values.ravel() for k in (0, -1)] for each in (away, error))
+def _fall(away: xr.DataArray, error: xr.DataArray) -> dict[str, Any]:
+    """What a claim compares of what falls as 1/d: at the last `size`, from the first, and as it is there."""
+    (first, _), (before, after) = ([each.isel(size=k).values.ravel() for k in (0, -1)] for each in (away, error))
     dims = away["dim"].values
     part = dims[0] / dims[-1]
-    allowed = SIGMAS * np.hypot(part * before, after) + np.abs(part * first) / dims[0]
-    return part * first, last, allowed
+    return {
+        "unless": "a fall with d needs two dimensions" if part == 1 else "",
+        "predicted": part * first,
+        "measured": labeled(away.isel(size=-1)),
+        "tolerance": SIGMAS * np.hypot(part * before, after) + np.abs(part * first) / dims[0],
+        "basis": f"{SIGMAS:g} standard errors, from other sequences; next order in 1/d, at the smaller d",
+    }
 
 
-def _angles(runs: xr.Dataset) -> list[Claim]:
+def _angles(runs: xr.Dataset) -> Iterator[Claim]:
     flat = runs.sel(flatness=list(FLATNESS[:-1]))
     dims = flat["dim"].values
-    away, error = flat["loss"] / flat["formula"] - 1, flat["error"] / flat["formula"]
-    predicted, measured, allowed = _fall(away, error)
-    return [
-        over(
-            "interacting",
-            "The loss formula with several interacting heads is that of softmax attention over sampled sequences as d "
-            f"and L grow, but for 1/d: their relative difference at d = {dims[-1]}, from that at {dims[0]}, for heads "
-            f"at equal angles, H = {', '.join(str(h) for h in flat['heads'].values)} and |ω|² = "
-            f"{', '.join(f'{a:g}' for a in flat['flatness'].values)}",
-            unless=_one_size(flat),
-            predicted=predicted,
-            measured=measured,
-            tolerance=allowed,
-            basis=f"{SIGMAS:g} standard errors, from other sequences; next order in 1/d, at the smaller d",
-            counted="weights",
-            theory="theory.softmax.spectral_loss",
-        )
-    ]
+    yield Origin("theory", "theory.softmax.spectral_loss").close(
+        "interacting",
+        "The loss formula with several interacting heads is that of softmax attention over sampled sequences as d "
+        f"and L grow, but for 1/d: their relative difference at d = {dims[-1]}, from that at {dims[0]}, for heads "
+        f"at equal angles, H = {', '.join(str(h) for h in flat['heads'].values)} and |ω|² = "
+        f"{', '.join(f'{a:g}' for a in flat['flatness'].values)}",
+        **_fall(flat["loss"] / flat["formula"] - 1, flat["error"] / flat["formula"]),
+        counted="weights",
+    )
 
 
 _SHADES = (*PALETTE[:5], BLACK)
@@ -426,11 +337,7 @@ _SHADES = (*PALETTE[:5], BLACK)
 
 def draw(data: Data, settings: object) -> matplotlib.figure.Figure:
     with styled():
-        figure = new_figure(12.6, 8.2)
-        halves: Any = figure.subfigures(2, 1, height_ratios=(1.1, 1))
-        above, below = halves
-        a, b = above.subplots(1, 2, width_ratios=(1.5, 1))
-        c, d, e = below.subplots(1, 3)
+        figure, (a, b, c, d, e) = two_rows(12.6, 8.2, (1.5, 1), (1, 1, 1))
         _bounds(a, data["curves"])
         _search(b, data["searched"])
         _draw_softmax(c, data["softmax"])
@@ -446,8 +353,8 @@ def _bounds(axes: Any, curve: xr.Dataset) -> None:
         axes.plot(curve["ratio"], curve["bound"].sel(heads=heads), color=color, label=label)
     axes.plot(curve["ratio"], curve["flow"], "--", color=BLACK, linewidth=1.4, label="limit of the flow")
     axes.plot(curve["ratio"], curve["bayes"], ":", color=GRAY, linewidth=2.4, label="Bayes risk")
-    axes.set(xscale="log", yscale="log", xlim=(0.01, 5), xlabel="dimension of a task over context, d/L")
-    axes.set(ylabel="loss of a task / its signal", title=f"(a) Lower bound for H heads, I = {tasks} tasks")
+    axes.set(xscale="log", yscale="log", xlim=(0.01, 5), title=f"(a) Lower bound for H heads, I = {tasks} tasks")
+    axes.set(xlabel="dimension of a task over context, d/L", ylabel="loss of a task / its signal")
     axes.legend(loc="lower right", ncols=2)
 
 
@@ -464,8 +371,7 @@ def _search(axes: Any, minima: xr.Dataset) -> None:
         axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter("")
         axis.set_ticks([0.1, 0.2, 0.5, 1.0])
-    axes.set(xlabel="bound / signal", ylabel="least spectral loss / signal")
-    axes.set_title("(b) Search over signed weights, I = 1, 2, 3")
+    finish(axes, "(b) Search over signed weights, I = 1, 2, 3", "bound / signal", "least spectral loss / signal")
     axes.legend(loc="upper left")
 
 
@@ -480,29 +386,25 @@ def _draw_softmax(axes: Any, minima: xr.Dataset) -> None:
         mean, spread = above.isel(size=size).mean("run"), 2 * error.isel(size=size).max("run") / count**0.5
         axes.errorbar(heads, mean, spread, fmt=marker, color=color, markersize=5, capsize=3, label=label)
         many = heads > 2
-        linear = (one["linear"] / one["bound"]).values[many]
-        axes.plot(heads[many], linear, "--", color=color, linewidth=1.0)
+        axes.plot(heads[many], (one["linear"] / one["bound"])[many], "--", color=color, linewidth=1.0)
     axes.plot([], [], "--", color=GRAY, linewidth=1.0, label="linear attention, L − 1 pairs")
-    axes.annotate("bound", (heads[0], 1.0), xytext=(-8, -12), textcoords="offset points", color="#555555", fontsize=9)
+    note(axes, "bound", (heads[0], 1.0), (-8, -12), color="#555555", fontsize=9)
     axes.set_ylim(0.994, 1 + 1.75 * max(0.01, float(above.max()) - 1))
     axes.set_xticks(heads)
-    axes.set(xlim=(heads[0] - 0.4, heads[-1] + 0.4), xlabel="heads H, on two tasks", ylabel="least loss / bound")
-    axes.set_title("(c) Softmax attention itself")
-    axes.legend(loc="upper left", fontsize=8.5)
+    axes.set(xlim=(heads[0] - 0.4, heads[-1] + 0.4))
+    finish(axes, "(c) Softmax attention itself", "heads H, on two tasks", "least loss / bound", legend="upper left")
 
 
 def _factor(axes: Any, curve: xr.Dataset, trained: xr.Dataset) -> None:
-    many = curve["many"]
+    many, label = curve["many"], f"softmax, trained, d = {int(trained['dim'][0])}"
     axes.axhline(np.e, color=GRAY, linestyle="--", linewidth=1.0)
-    axes.annotate("e", (4.2, np.e), xytext=(0, 3), textcoords="offset points", color="#555555")
+    note(axes, "e", (4.2, np.e), (0, 3), color="#555555")
     axes.axhline(1, color=GRAY, linewidth=1.0)
     axes.plot(curve["ratio"], curve["flow"] / many, "--", color=BLACK, linewidth=1.4, label="limit of the flow")
-    above = trained["loss"] / trained["bound"]
-    label = f"softmax, trained, d = {int(trained['dim'][0])}"
-    axes.plot(trained["ratio"], above, "o", color=VERMILION, markersize=6, label=label)
+    axes.plot(trained["ratio"], trained["loss"] / trained["bound"], "o", color=VERMILION, markersize=6, label=label)
     axes.plot(curve["ratio"], curve["bayes"] / many, ":", color=GRAY, linewidth=2.4, label="Bayes risk")
-    axes.set(xscale="log", xlim=(0.008, 6), ylim=(0, 4.6), xlabel="dimension of a task over context, d/L")
-    axes.set(ylabel="loss / bound for H ≥ I + 1", title="(d) From positive weights: a factor e")
+    axes.set(xscale="log", xlim=(0.008, 6), ylim=(0, 4.6), title="(d) From positive weights: a factor e")
+    axes.set(xlabel="dimension of a task over context, d/L", ylabel="loss / bound for H ≥ I + 1")
     axes.legend(loc="upper right", fontsize=8.5)
 
 
@@ -510,9 +412,8 @@ def _draw_angles(axes: Any, runs: xr.Dataset) -> None:
     fills, tasks = ["none", *["full"] * (runs.sizes["size"] - 1)], runs["heads"] - 1
     loss, error = runs["loss"] / tasks, 2 * runs["error"] / tasks
     for heads, color in zip(runs["heads"].values, cycle((VERMILION, *PALETTE[2:4])), strict=False):
-        axes.plot(
-            runs["fine"], runs["curve"].sel(heads=heads), color=color, linewidth=1.4, label=f"H = {heads}, formula"
-        )
+        curve = runs["curve"].sel(heads=heads)
+        axes.plot(runs["fine"], curve, color=color, linewidth=1.4, label=f"H = {heads}, formula")
         for size, fill in enumerate(fills):
             one, spread = (each.sel(heads=heads).isel(size=size) for each in (loss, error))
             style: dict[str, Any] = {"fmt": "o", "color": color, "markersize": 5, "capsize": 3, "fillstyle": fill}
@@ -521,11 +422,10 @@ def _draw_angles(axes: Any, runs: xr.Dataset) -> None:
         label = f"softmax, sampled: d = {int(runs['dim'][size])}, L = {int(runs['context'][size])}"
         axes.plot([], [], "o", color=GRAY, markersize=5, fillstyle=fill, label=label)
     axes.set_xscale("log")
-    axes.set_xticks(runs["flatness"].values, [f"{a:g}" for a in runs["flatness"].values])
-    axes.set_xticks([], minor=True)
+    only_ticks(axes, runs["flatness"].values)
     low, high = float(min(loss.min(), runs["curve"].min())), float(max(loss.max(), runs["curve"].max()))
-    axes.set(ylim=(low - 0.1 * (high - low), high + 0.22 * (high - low)), xlabel="size of a head's scores, |ω|²")
-    axes.set(ylabel="loss of a task / its signal", title="(e) Interacting heads at equal angles")
+    axes.set(ylim=(low - 0.1 * (high - low), high + 0.22 * (high - low)), title="(e) Interacting heads at equal angles")
+    axes.set(xlabel="size of a head's scores, |ω|²", ylabel="loss of a task / its signal")
     axes.legend(loc="upper left", fontsize=8.5)
 
 

@@ -5,7 +5,7 @@ eigenvalues of drawn contexts, and softmax attention itself, trained by gradient
 quadrature at finite d and L), with a head for each task and with a single head for all.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import cycle
 from typing import Any, NamedTuple
@@ -17,14 +17,15 @@ import xarray as xr
 
 from stepwell.analysis.style import BLACK, BLUE, GRAY, PURPLE, VERMILION, new_figure, styled
 from stepwell.dynamics import Record, descend, flow
-from stepwell.figures import Claim, Data, Figure, one_blas_thread, slug
+from stepwell.figures import Claim, Data, Figure, Origin, one_blas_thread, slug
 from stepwell.models import SpectralAttention
 from stepwell.objectives import Exact
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
+from stepwell.trajectory import model_at
 
-from ._claims import DEVIATIONS, close, over, worst_point
-from ._eigenvalues import SIGMAS, Weights, like_tasks, softmax_loss
+from ._common import DEVIATIONS, EXACT_ROUTES, by_size, compared, note, over, stacked, worst
+from ._eigenvalues import SIGMAS, equal_tasks, like_tasks, softmax_losses, uniform_head
 
 CAPTION = (
     "Risk of a task divided by its signal, for tasks of dimension d, context length L and signal-to-noise ratio 1. "
@@ -79,10 +80,10 @@ def describe(settings: Settings) -> dict[str, Any]:
 
 
 def simulate(settings: Settings) -> Data:
-    trained = softmax_trained(settings)
+    trained, wide = softmax_trained(settings), np.geomspace(5e-5, 5, settings.points)
     return {
         "curves": curves(np.geomspace(0.01, 5, settings.points)),
-        "gain_curve": gain_curve(np.geomspace(5e-5, 5, settings.points)),
+        "gain_curve": xr.Dataset({"gain": ("ratio", _gain(wide))}, {"ratio": wide}),
         "drawn": drawn(settings),
         "softmax": trained,
         "sampled": sampled(settings, trained),
@@ -102,13 +103,8 @@ def curves(ratios: np.ndarray) -> xr.Dataset:
     return xr.Dataset({name: ("ratio", values) for name, values in risks.items()}, coords={"ratio": ratios})
 
 
-def gain_curve(ratios: np.ndarray) -> xr.Dataset:
-    """The best single head over the limit of the flow, for large d and L."""
-    return xr.Dataset({"gain": ("ratio", _gain(ratios))}, {"ratio": ratios})
-
-
 def _gain(ratio: Any) -> Any:
-    r"""$I(1+\rho)/(1+I\rho)$, $\rho = e\phi d/L$, φ = 2: a single head has the dimension of all tasks."""
+    r"""The gain of a head for each task, $I(1+\rho)/(1+I\rho)$, $\rho = e\phi d/L$, φ = 2."""
     rho = 2 * np.e * ratio
     return TASKS * (1 + rho) / (1 + TASKS * rho)
 
@@ -138,11 +134,8 @@ def drawn(settings: Settings) -> xr.Dataset:
             else:
                 table["mean"][:, row, column], table["regressed"][:, row, column] = pairs.mean(axis=0)
     return xr.Dataset(
-        {
-            **{name: (("risk", "run", "dim"), values) for name, values in table.items()},
-            "predicted": (("risk", "dim"), predicted),
-            "next_order": (("risk", "dim"), order),
-        },
+        {name: (("risk", "run", "dim"), values) for name, values in table.items()}
+        | over("risk dim", predicted=predicted, next_order=order),
         coords={"risk": list(RISKS), "dim": list(settings.dims), "run": list(settings.seeds)},
         attrs={"context": settings.context, "tasks": TASKS},
     )
@@ -202,31 +195,27 @@ def softmax_trained(settings: Settings) -> xr.Dataset:
         start = (np.diag(begun[0] * dims**-0.5), np.diag(begun[1] * dims**0.5))
         model = SpectralAttention.balanced(*start, task.dims, score_scale=1.0)
         objective = Exact(task, reach=REACH)
-        options: dict[str, Any] = {"record": Record(points=2), "progress": False}
-        run = descend(model, objective, rate=rate, steps=settings.steps, **options)
-        last = model.with_weights({name: run[name].values[0, -1] for name in model.weight_dims})
-        weights = [np.diag(np.asarray(each)) for each in (last.omega(), last.mu())]
+        run = descend(model, objective, rate=rate, steps=settings.steps, record=Record(points=2), progress=False)
+        last = model_at(run, model)
         best = theory.exact_optimum(task).loss
-        rows.append((np.asarray(objective.per_task(last)) / task.signals, best / task.signals, *weights))
-    risk, best, omega, mu = (np.array(column) for column in zip(*rows, strict=True))
-    axes = ("convention", "dim")
-    return xr.Dataset(
-        {"risk": (axes, risk), "best": (axes, best), "omega": (axes, omega), "mu": (axes, mu)},
-        {"convention": list(CONVENTIONS), "dim": list(settings.dims)},
-        {"context": settings.context},
-    )
+        rows.append(
+            over("dim", risk=np.asarray(objective.per_task(last)) / task.signals, best=best / task.signals)
+            | over("dim", omega=np.diag(np.asarray(last.omega())), mu=np.diag(np.asarray(last.mu())))
+        )
+    trained = stacked(rows, convention=CONVENTIONS).assign_coords(dim=list(settings.dims))
+    return trained.assign_attrs(context=settings.context)
 
 
 def sampled(settings: Settings, trained: xr.Dataset) -> xr.Dataset:
     """The loss of trained weights over sampled sequences, for some dimensions, signal 1 in total."""
-    one = trained.sel(convention="total")
-    dims, rows = [d for d in settings.sampled if d in settings.dims], []
+    one, rows = trained.sel(convention="total"), [np.empty((2, 0))]
+    dims = [d for d in settings.sampled if d in settings.dims]
     for d in dims:
-        task = MultiTaskRegression((d,), 1.0, settings.context, noise_variance=1.0, convention="total")
-        weights = Weights(*(np.full((1, 1), float(one[name].sel(dim=d))) for name in ("omega", "mu")))
-        rows.append(softmax_loss(task, weights, settings.sequences, key=jax.random.key(settings.seeds[0])))
-    mean, error = np.reshape(rows, (-1, 2)).T
-    return xr.Dataset({"mean": ("dim", mean), "error": ("dim", error)}, {"dim": np.array(dims, dtype=int)})
+        omega, mu = (np.full((1, 1, 1), float(one[name].sel(dim=d))) for name in ("omega", "mu"))
+        task, key = equal_tasks(1, d, settings.context), jax.random.key(settings.seeds[0])
+        rows.append(np.array(softmax_losses(task, omega, mu, settings.sequences, key=key)))
+    mean, error = np.concatenate(rows, axis=1)
+    return xr.Dataset(over("dim", mean=mean, error=error), {"dim": np.array(dims, dtype=int)})
 
 
 def gains(settings: Settings) -> xr.Dataset:
@@ -238,18 +227,13 @@ def gains(settings: Settings) -> xr.Dataset:
     for d, context in settings.gains:
         losses = []
         for tasks in (TASKS, 1):
-            task = MultiTaskRegression((d,) * tasks, 1.0, context, noise_variance=1.0, convention="total")
-            omega, mu = np.random.default_rng(settings.seeds[0]).uniform(0.1, 0.4, (2, 1, tasks))
-            model = SpectralAttention.balanced(omega * d**-0.5, mu * d**0.5, task.dims, score_scale=1.0)
+            task = equal_tasks(tasks, d, context)
+            model = uniform_head(task, settings.seeds[0], score_scale=1.0)
             until = 3000 * d**0.5
             run = flow(model, Exact(task, reach=REACH), until=until, record=Record(points=2), progress=False)
             losses.append(float(run["loss"][0, -1]) / tasks)
-        rows.append(losses)
-    single, several = np.array(rows).T
-    return xr.Dataset(
-        {"single": ("size", single), "several": ("size", several)},
-        {"dim": ("size", [d for d, _ in settings.gains]), "context": ("size", [n for _, n in settings.gains])},
-    )
+        rows.append(over("", single=losses[0], several=losses[1]))
+    return xr.concat([xr.Dataset(row) for row in rows], "size").assign_coords(by_size(settings.gains))
 
 
 def claims(data: Data, settings: Settings) -> list[Claim]:
@@ -261,30 +245,23 @@ def _no_error(over_contexts: xr.Dataset) -> str:
     return "" if np.isfinite(over_contexts["error"]).all() else "a standard error needs two contexts"
 
 
-def _baselines(over_contexts: xr.Dataset) -> list[Claim]:
-    all_claims = []
+def _baselines(over_contexts: xr.Dataset) -> Iterator[Claim]:
     words = {"bayes": "Bayes risk", "ridge_0.05": "Ridge, penalty 0.05", "ridge_5": "Ridge, penalty 5"}
     for name, word in words.items():
         one = over_contexts.sel(risk=name)
         for kind, how in (("mean", "eigenvalues of drawn contexts"), ("regressed", "regressions carried out")):
             error = one["error" if kind == "mean" else "regressed_error"]
-            all_claims.append(
-                worst_point(
-                    f"{slug(name)}-{kind}",
-                    f"{word}: {how} lie on the curve: risk at the dimension furthest off",
-                    unless=_no_error(over_contexts),
-                    measured=one[kind],
-                    predicted=one["predicted"],
-                    tolerance=DEVIATIONS * error + 2 * abs(one["next_order"]),
-                    basis=f"{DEVIATIONS:g} standard errors, from other contexts; twice the term of order 1/L of "
-                    "Marchenko and Pastur's law",
-                    theory=f"theory.softmax.{'bayes_risk' if name == 'bayes' else 'ridge_risk'}",
-                )
+            yield Origin("theory", f"theory.softmax.{'bayes_risk' if name == 'bayes' else 'ridge_risk'}").close(
+                f"{slug(name)}-{kind}",
+                f"{word}: {how} lie on the curve: risk at the dimension furthest off",
+                **worst(one[kind], one["predicted"], DEVIATIONS * error + 2 * abs(one["next_order"])),
+                unless=_no_error(over_contexts),
+                basis=f"{DEVIATIONS:g} standard errors, from other contexts; twice the term of order 1/L of "
+                "Marchenko and Pastur's law",
             )
-    return all_claims
 
 
-def _softmax(data: Data) -> list[Claim]:
+def _softmax(data: Data) -> Iterator[Claim]:
     trained, sample, over_contexts = data["softmax"], data["sampled"], data["drawn"]
     total = trained["risk"].sel(convention="total")
     steps = trained["risk"].sortby("dim").diff("dim")
@@ -296,86 +273,70 @@ def _softmax(data: Data) -> list[Claim]:
     percent = ", ".join(f"{100 * (float(each) - 1):.0f} %" for each in closed)
     above = f"predicted above 1 by {percent} at d/L = {', '.join(f'{float(each):g}' for each in ratio)}, "
     off = DEVIATIONS * ridge["error"] + 2 * abs(ridge["next_order"])
-    return [
-        over(
-            "softmax-end",
-            "Softmax attention trained with a head for each task ends at the least loss by quadrature: loss over it, "
-            "for each task and convention of the signal",
-            predicted=1.0,
-            measured=(trained["risk"] / trained["best"]).values.ravel(),
-            tolerance=1e-6,
-            basis="the tables of the loss have relative errors below 1e-6; training goes on until less is left",
-            counted="tasks",
-            theory="theory.softmax.exact_optimum",
-        ),
-        over(
-            "softmax-sampled",
-            "Softmax attention: the loss of the trained weights over sampled sequences is that by quadrature, for each "
-            "dimension sampled",
-            predicted=total.sel(dim=sample["dim"]).values,
-            measured=sample["mean"].values,
-            tolerance=SIGMAS * sample["error"].values,
-            basis=f"{SIGMAS:g} standard errors, from other sequences",
-            counted="dimensions",
-            check="objectives.Exact against objectives.ReducedSampled",
-        ),
-        over(
-            "no-double-descent",
-            "Softmax attention trained with a head for each task has no double descent: its risk rises with d/L, "
-            "through d = L: least step to the next dimension, for each convention of the signal",
-            unless="" if steps.size else "a step needs two dimensions",
-            predicted=0.0,
-            measured=steps.min("dim").values if steps.size else [],
-            exact="a sign; the losses have relative errors below 1e-6",
-            relation=">=",
-            counted="conventions",
-            paper="Fig 5",
-        ),
-        worst_point(
-            "on-par",
-            "At large d/L the risk of softmax attention, trained, over that of ridge regression with penalty 5, over "
-            "drawn contexts, is the ratio of closed forms: ratio at the dimension furthest off, "
-            f"{above if large.size else ''}for each seed",
-            unless=_no_error(over_contexts) if large.size else f"no d/L is {LARGE:g} or more",
-            measured=total.sel(dim=large) / ridge["mean"],
-            predicted=closed,
-            tolerance=closed * (off / ridge["predicted"] + 2 / large),
-            basis=f"{DEVIATIONS:g} standard errors, from other contexts; twice the next order of the regression, and "
-            "that of attention, 2/d",
-            theory="theory.softmax.flow_limit_loss over ridge_risk; the paper's Fig 5 says on par, without a number",
-            explored=True,
-        ),
-    ]
+    yield Origin("check", EXACT_ROUTES).close(
+        "softmax-end",
+        "Softmax attention trained with a head for each task ends at the least loss by quadrature: loss over it, "
+        "for each task and convention of the signal",
+        **compared(trained["risk"] / trained["best"], 1.0, 1e-6),
+        basis="the tables of the loss have relative errors below 1e-6; training goes on until less is left",
+        counted="tasks",
+    )
+    yield Origin("check", "objectives.Exact against objectives.ReducedSampled").close(
+        "softmax-sampled",
+        "Softmax attention: the loss of the trained weights over sampled sequences is that by quadrature, for each "
+        "dimension sampled",
+        **compared(sample["mean"], total.sel(dim=sample["dim"]), SIGMAS * sample["error"]),
+        basis=f"{SIGMAS:g} standard errors, from other sequences",
+        counted="dimensions",
+    )
+    yield Origin("paper", "Fig 5").at_least(
+        "no-double-descent",
+        "Softmax attention trained with a head for each task has no double descent: its risk rises with d/L, "
+        "through d = L: least step to the next dimension, for each convention of the signal",
+        unless="" if steps.size else "a step needs two dimensions",
+        predicted=0.0,
+        measured=steps.min("dim") if steps.size else [],
+        basis="a sign; the losses have relative errors below 1e-6",
+        counted="conventions",
+    )
+    source = "theory.softmax.flow_limit_loss over ridge_risk; the paper's Fig 5 says on par, without a number"
+    yield Origin("theory", source, explored=True).close(
+        "on-par",
+        "At large d/L the risk of softmax attention, trained, over that of ridge regression with penalty 5, over "
+        "drawn contexts, is the ratio of closed forms: ratio at the dimension furthest off, "
+        f"{above if large.size else ''}for each seed",
+        **worst(total.sel(dim=large) / ridge["mean"], closed, closed * (off / ridge["predicted"] + 2 / large)),
+        unless=_no_error(over_contexts) if large.size else f"no d/L is {LARGE:g} or more",
+        basis=f"{DEVIATIONS:g} standard errors, from other contexts; twice the next order of the regression, and "
+        "that of attention, 2/d",
+    )
 
 
-def _gains(gains: xr.Dataset) -> list[Claim]:
+def _gains(gains: xr.Dataset) -> Iterator[Claim]:
     gain, ratio, dim = (gains["single"] / gains["several"]).values, gains["dim"] / gains["context"], gains["dim"].values
     least = int(np.argmin(ratio.values))
     rho = 2 * np.e * float(ratio[least])
-    return [
-        over(
-            "gain",
-            f"Softmax attention trained with a head for each of {TASKS} tasks gains on a single head for all what the "
-            "closed form says: ratio of the losses over it, for each d/L",
-            predicted=1.0,
-            measured=gain / _gain(ratio.values),
-            tolerance=2 / dim,
-            basis="next order: the spread of |q|², 2/d",
-            counted="ratios d/L",
-            theory="theory.softmax.single_head_optimum over flow_limit_loss",
-        ),
-        close(
-            "ten-fold",
-            f"Where d/L is small the gain is as many as there are tasks, ten-fold: ratio of the losses at d/L = "
-            f"{float(ratio[least]):g}",
-            unless="" if TASKS * rho < 1 else "no d/L is small",
-            predicted=TASKS,
-            measured=gain[least],
-            tolerance=TASKS * (TASKS * rho + 2 / dim[least]),
-            basis="next order in d/L, Iρ, and in 1/d, 2/d",
-            paper="abstract (separation between one head and several) and Fig 5",
-        ),
-    ]
+    yield Origin("theory", "theory.softmax.single_head_optimum over flow_limit_loss").close(
+        "gain",
+        f"Softmax attention trained with a head for each of {TASKS} tasks gains on a single head for all what the "
+        "closed form says: ratio of the losses over it, for each d/L",
+        predicted=1.0,
+        measured=gain / _gain(ratio.values),
+        labels=[f"d/L = {each:g}" for each in ratio.values],
+        tolerance=2 / dim,
+        basis="next order: the spread of |q|², 2/d",
+        counted="ratios d/L",
+    )
+    yield Origin("paper", "abstract (separation between one head and several) and Fig 5").close(
+        "ten-fold",
+        f"Where d/L is small the gain is as many as there are tasks, ten-fold: ratio of the losses at d/L = "
+        f"{float(ratio[least]):g}",
+        unless="" if TASKS * rho < 1 else "no d/L is small",
+        predicted=TASKS,
+        measured=gain[least],
+        tolerance=TASKS * (TASKS * rho + 2 / dim[least]),
+        basis="next order in d/L, Iρ, and in 1/d, 2/d",
+    )
 
 
 def draw(data: Data, settings: object) -> matplotlib.figure.Figure:
@@ -416,20 +377,20 @@ def _learners(axes: Any, data: Data) -> None:
     ):
         axes.plot([], [], marker, color=GRAY, markersize=5, label=label)
     axes.set(xscale="log", xlim=(0.01, 5), ylim=(0, 2.1), xlabel="dimension of a task over context, d/L")
-    axes.set_ylabel("risk of a task / its signal")
-    axes.set_title(f"(a) In-context learners, I = {drawn.attrs['tasks']} tasks, φ = 2")
+    axes.set(
+        title=f"(a) In-context learners, I = {drawn.attrs['tasks']} tasks, φ = 2", ylabel="risk of a task / its signal"
+    )
     axes.legend(loc="upper left", fontsize=8.5)
 
 
 def _draw_gain(axes: Any, curve: xr.Dataset, gains: xr.Dataset) -> None:
     axes.axhline(10, color=GRAY, linewidth=1.0)
-    axes.annotate("I = 10", (2.0, 10), xytext=(0, 3), textcoords="offset points", color="#555555", ha="right")
+    note(axes, "I = 10", (2.0, 10), (0, 3), color="#555555", ha="right")
     axes.plot(curve["ratio"], curve["gain"], "--", color=BLACK, label="closed form")
-    gain = gains["single"] / gains["several"]
-    label = f"softmax, trained, d = {int(gains['dim'][0])}"
-    axes.plot(gains["dim"] / gains["context"], gain, "o", color=VERMILION, markersize=6, label=label)
-    axes.set(xscale="log", ylim=(0, 11.5), xlabel="dimension of a task over context, d/L")
-    axes.set(ylabel="loss of a single head / loss of a head a task", title="(b) Gain of several heads")
+    ratio, gain = gains["dim"] / gains["context"], gains["single"] / gains["several"]
+    axes.plot(ratio, gain, "o", color=VERMILION, markersize=6, label=f"softmax, trained, d = {int(gains['dim'][0])}")
+    axes.set(xscale="log", ylim=(0, 11.5), title="(b) Gain of several heads")
+    axes.set(xlabel="dimension of a task over context, d/L", ylabel="loss of a single head / loss of a head a task")
     axes.legend(loc="lower left")
 
 

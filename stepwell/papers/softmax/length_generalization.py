@@ -15,14 +15,14 @@ import xarray as xr
 
 from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, VERMILION, new_figure, styled
 from stepwell.dynamics import Record, flow
-from stepwell.figures import Claim, Data, Figure
-from stepwell.models import MergedAttention, SpectralAttention
+from stepwell.figures import Claim, Data, Figure, Origin
+from stepwell.models import MergedAttention
 from stepwell.objectives import Exact, Population
 from stepwell.tasks import InContextRegression, MultiTaskRegression
 from stepwell.theory import softmax as theory
 
-from ._claims import DEVIATIONS, named_settings, over, worst_point
-from ._eigenvalues import descent, sampled_loss, softmax
+from ._common import DEVIATIONS, EXACT_ROUTES, compared, labeled, named_settings, note, over, worst
+from ._eigenvalues import descent, sampled_loss, softmax, uniform_head
 
 CAPTION = (
     "Ours. Loss over signal at test length L', for attention trained at L = 100 on one linear regression (d = 10, "
@@ -111,10 +111,8 @@ def approach(settings: Settings, omega: float, mu: float) -> float:
 
 def train_softmax(settings: Settings) -> np.ndarray:
     """ω and μ of one head (seed, 2), from random positive weights, trained on the exact loss at L."""
-    task, dim, models = settings.task, settings.dim, []
-    for seed in settings.seeds:
-        omega, mu = np.random.default_rng(seed).uniform(0.1, 0.5, (2, 1, 1))
-        models.append(SpectralAttention.balanced(omega * dim**-0.5, mu * dim**0.5, task.dims))
+    task = settings.task
+    models = [uniform_head(task, seed, highest=0.5) for seed in settings.seeds]
     run = descent(models, Exact(task), rate=settings.rate, steps=settings.steps, points=2)
     return np.stack([run.omega[:, -1, 0, 0], run.mu[:, -1, 0, 0]], axis=1)
 
@@ -151,19 +149,13 @@ def tested(settings: Settings, heads: np.ndarray, maps: np.ndarray) -> xr.Datase
                 mean[kind, row, column], error[kind, row, column] = estimate
             exact = theory.exact_loss(task, np.array([[omega]]), np.array([[mu]]), context=length)[0] / dim
             predicted[:, row, column] = (exact, *linear)
-    best, dims = theory.exact_optimum(task), ("kind", "run", "length")
+    best, nearing = theory.exact_optimum(task), [approach(settings, *head) for head in heads.tolist()]
     ends = [theory.exact_loss(task, head[None, :1], head[None, 1:])[0] / dim for head in heads]
     return xr.Dataset(
-        {
-            "mean": (dims, mean),
-            "error": (dims, error),
-            "predicted": (dims, predicted),
-            "softmax_end": ("run", ends),
-            "softmax_best": best.loss[0] / dim,
-            "plateau": ("run", (1 - heads.prod(axis=1)) ** 2),
-            "approach": ("run", [approach(settings, *head) for head in heads.tolist()]),
-            "map": (("run", "row", "column"), maps),
-        },
+        over("kind run length", mean=mean, error=error, predicted=predicted)
+        | over("run", softmax_end=ends, plateau=(1 - heads.prod(axis=1)) ** 2, approach=nearing)
+        | over("", softmax_best=best.loss[0] / dim)
+        | over("run row column", map=maps),
         coords={"kind": list(KINDS), "run": list(settings.seeds), "length": list(settings.lengths)},
     )
 
@@ -172,28 +164,23 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     trained, dim, context = data["trained"], settings.dim, settings.context
     long = LONGER * context
     why = "" if {context, long} <= set(settings.lengths) else f"the lengths of the test lack {context} or {long}"
-    words = {
-        "softmax": f"Softmax attention trained at L = {context}: its loss on sampled contexts is that of its weights "
-        "by quadrature",
-        "test": "Linear attention divided by the test length: its loss on sampled contexts is the closed form",
-        "train": "Linear attention always divided by the training length: its loss on sampled contexts is the closed "
-        "form",
-    }
     c = 1 / (1 + (dim * settings.task.noise_factors[0] + 1) / context)
-    spread = np.sqrt(GAP * dim / c)
-    linear = {"theory": "theory.softmax.linear_length_loss"}
-    sources = ({"check": "theory.softmax.exact_loss, against sampling"}, linear, linear)
+    quadrature = Origin("check", "theory.softmax.exact_loss, against sampling")
+    linear = Origin("theory", "theory.softmax.linear_length_loss")
+    identity = c * xr.DataArray(np.eye(dim), dims=("row", "column"))
     loss_claims = [
-        worst_point(
+        origin.close(
             f"{kind}-loss",
-            f"{word}, at the length furthest off",
-            measured=trained["mean"].sel(kind=kind),
-            predicted=trained["predicted"].sel(kind=kind),
-            tolerance=DEVIATIONS * trained["error"].sel(kind=kind),
+            f"{attention}: its loss on sampled contexts is {what}, at the length furthest off",
+            **worst(one["mean"], one["predicted"], DEVIATIONS * one["error"]),
             basis=f"{DEVIATIONS:g} standard errors, from other contexts",
-            **source,
         )
-        for (kind, word), source in zip(words.items(), sources, strict=True)
+        for kind, origin, attention, what in (
+            ("softmax", quadrature, f"Softmax attention trained at L = {context}", "that of its weights by quadrature"),
+            ("test", linear, "Linear attention divided by the test length", "the closed form"),
+            ("train", linear, "Linear attention always divided by the training length", "the closed form"),
+        )
+        for one in [trained.sel(kind=kind)]
     ]
     late, early = (trained["mean"].sel(length=[] if why else [length]) for length in (long, context))
     small, large = (data["orders"]["error"].sel(dim=dim).values for dim in ORDER_DIMS)
@@ -201,68 +188,53 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     second_order = 0.0 if infinite else ((1 - 6 / dim) / (1 - 2 / dim)) ** (-dim / 2)
     return [
         *loss_claims,
-        over(
+        Origin("check", "theory.softmax.softmax_length_loss and exact_length_loss", explored=True).close(
             "softmax-leading",
             "Softmax attention: the closed form is the leading order in 1/d. Its relative difference from quadrature "
             f"falls as 1/d, at d/L = {dim / context:g} and L'/L = 1, 3, 10, 30: power of d, from d = 100 to 400",
             predicted=-1.0,
             measured=np.log(large / small) / np.log(ORDER_DIMS[1] / ORDER_DIMS[0]),
+            labels=[f"L'/L = {ratio}" for ratio in ORDER_RATIOS],
             tolerance=np.e**2 / ORDER_DIMS[0],
             basis="next order, e²/d of the difference",
             counted="lengths",
-            theory="theory.softmax.softmax_length_loss and exact_length_loss",
-            explored=True,
         ),
-        over(
+        Origin("check", EXACT_ROUTES).close(
             "softmax-end",
             "Softmax attention: training ends at the minimum of the exact loss, which is searched for separately",
-            predicted=float(trained["softmax_best"]),
-            measured=trained["softmax_end"].values,
-            tolerance=2e-6 * float(trained["softmax_best"]),
+            **compared(trained["softmax_end"], float(trained["softmax_best"]), 2e-6 * float(trained["softmax_best"])),
             basis="the stated errors of both ways to the exact loss, 1e-6 each",
-            theory="theory.softmax.exact_optimum",
         ),
-        over(
+        Origin("check", "objectives.Population and theory.softmax.linear_length_loss, both by eq. (15)").close(
             "linear-map",
             "Linear attention: training ends at c·I, c = 1/(1+(dφ+1)/L): entry of its matrix that is furthest off",
-            predicted=0.0,
-            measured=abs(trained["map"] - c * xr.DataArray(np.eye(dim), dims=("row", "column"))).max(("row", "column")),
-            tolerance=float(spread),
+            **compared(abs(trained["map"] - identity).max(("row", "column")), tolerance=float(np.sqrt(GAP * dim / c))),
             basis="the loss is quadratic: what the end of training leaves, √(gap·d/c)",
-            theory="theory.softmax.linear_length_loss",
         ),
-        over(
+        Origin("theory", "theory.softmax.softmax_length_loss").at_most(
             "softmax-no-worse",
             f"Softmax attention is better at {LONGER} times the length than where it was trained: loss on sampled "
             f"contexts of length {long}, against that at {context}",
             unless=why,
             predicted=early.sel(kind="softmax").values.ravel(),
-            measured=late.sel(kind="softmax").values.ravel(),
-            exact="strict",
-            relation="<=",
-            theory="theory.softmax.softmax_length_loss",
+            measured=labeled(late.sel(kind="softmax")),
+            basis="strict",
         ),
-        over(
+        Origin("check", "theory.softmax.exact_loss and nonlinear_loss of a linear target").close(
             "softmax-approach",
             "Softmax attention falls to its plateau (1 - μω)² as 1/L': what its loss has above that at L' = 1e4, by "
             "quadrature, over the term of first order",
             unless=infinite,
-            predicted=1.0,
-            measured=trained["approach"].values,
-            tolerance=3 * second_order / FAR,
+            **compared(trained["approach"], 1.0, 3 * second_order / FAR),
             basis="second order, 3⟨e^(3a²)⟩/(L'⟨e^(a²)⟩), at a² = |q|²/d",
-            theory="theory.softmax.nonlinear_loss of a linear target",
         ),
-        over(
+        linear.at_least(
             "linear-worse",
             f"Linear attention divided by {context} is worse at length {long} than predicting zero: loss over signal "
             "on sampled contexts",
             unless=why,
-            predicted=1.0,
-            measured=late.sel(kind="train").values.ravel(),
-            exact="strict",
-            theory="theory.softmax.linear_length_loss",
-            relation=">=",
+            **compared(late.sel(kind="train"), 1.0),
+            basis="strict",
         ),
     ]
 
@@ -291,13 +263,12 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
             ratio = one["mean"].mean("run") / closed
             right.errorbar(place, ratio, error, fmt=marker, color=color, markersize=5, label=label)
         left.axhline(1, color=GRAY, linestyle="--", linewidth=1.0)
-        away: dict[str, Any] = {"xytext": (0, 4), "textcoords": "offset points"}
-        left.annotate("predicting zero", (1.1 * last, 1), ha="right", color="#555555", **away)
+        note(left, "predicting zero", (1.1 * last, 1), (0, 4), ha="right", color="#555555")
         plateau = float(trained["plateau"].mean())
         left.axhline(plateau, color=BLUE, linestyle=":", linewidth=1.0)
-        left.annotate("plateau of softmax", (1.1 * first, plateau), color=BLUE, **away)
+        note(left, "plateau of softmax", (1.1 * first, plateau), (0, 4), color=BLUE)
         left.set(yscale="log", ylabel="loss / signal")
-        left.set_title(f"(a) Trained at L = {context}: closed forms (lines), trained models (points)")
+        left.set(title=f"(a) Trained at L = {context}: closed forms (lines), trained models (points)")
         left.legend(loc="upper left")
         right.plot(curve["length"], curve["exact"] / curve["leading"], color=BLACK, label="softmax, by quadrature")
         right.axhline(1, color=GRAY, linewidth=1.0)

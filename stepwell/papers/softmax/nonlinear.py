@@ -15,10 +15,10 @@ import xarray as xr
 from numpy.polynomial.hermite_e import herme2poly, hermegauss
 
 from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
-from stepwell.figures import Claim, Data, Figure
+from stepwell.figures import Claim, Data, Figure, Origin
 from stepwell.theory import softmax as theory
 
-from ._claims import DEVIATIONS, named_settings, worst_point
+from ._common import DEVIATIONS, finish, named_settings, over, worst
 
 CAPTION = (
     "Ours. Loss of softmax attention itself, one head, on targets f(u·x) that are not linear. Its weights are not "
@@ -144,16 +144,10 @@ def losses(settings: Settings, *, theory_context: int | None = None) -> xr.Datas
                     error[:, row, column] = scatter * (count / settings.contexts) ** 0.5
                 else:
                     mean[run, row, column] = estimate
-    dims = ("run", "dim", "target")
     return xr.Dataset(
-        {
-            "mean": (dims, mean),
-            "error": (dims, error),
-            "first_order": (dims[1:], first),
-            "leading": (dims[1:], leading),
-            "second_order": (dims[1:], second),
-            "power": ("target", [_power(target) for target in TARGETS.values()]),
-        },
+        over("run dim target", mean=mean, error=error)
+        | over("dim target", first_order=first, leading=leading, second_order=second)
+        | over("target", power=[_power(target) for target in TARGETS.values()]),
         coords={"run": list(settings.seeds), "dim": list(settings.dims), "target": list(TARGETS)},
     )
 
@@ -188,15 +182,10 @@ def overlaps(settings: Settings) -> xr.Dataset:
                 mean[run, :, column] = values.mean(axis=1)
     slope, spread = _slopes(mean, error / other)
     bent = 2 * np.abs(short[:, 0] - short[:, -1]) / np.log(SLOPE_DIMS[-1] / SLOPE_DIMS[0])
-    dims = ("run", "degree", "dim")
     return xr.Dataset(
-        {
-            "mean": (dims, mean),
-            "error": (dims, error),
-            "slope": (dims[:2], slope),
-            "slope_error": (dims[:2], spread),
-            "bent": ("degree", bent),
-        },
+        over("run degree dim", mean=mean, error=error)
+        | over("run degree", slope=slope, slope_error=spread)
+        | over("degree", bent=bent),
         coords={"run": list(settings.seeds), "degree": list(DEGREES), "dim": list(SLOPE_DIMS)},
     )
 
@@ -258,37 +247,31 @@ def _slopes(mean: np.ndarray, relative: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def claims(data: Data, settings: Settings) -> list[Claim]:
-    loss, along = data["losses"], data["overlaps"]
-    others = loss.sel(target=[name for name in TARGETS if name != "1"])
-    all_claims = [
-        worst_point(
+    others = data["losses"].sel(target=[name for name in TARGETS if name != "1"])
+    of_losses = [
+        Origin("theory", "theory.softmax.nonlinear_loss").close(
             f"first-order-dim-{dim}",
             f"d = {dim}: the loss over sampled contexts is that to first order in 1/L, for targets other than a "
             "constant: at the target furthest off",
+            **worst(one["mean"], one["first_order"], DEVIATIONS * one["error"] + one["second_order"]),
             unless="" if dim > 6 else "⟨e^(3a²)⟩ is finite from d = 7 on",
-            measured=others["mean"].sel(dim=dim),
-            predicted=others["first_order"].sel(dim=dim),
-            tolerance=(DEVIATIONS * others["error"] + others["second_order"]).sel(dim=dim),
             basis=f"{DEVIATIONS:g} standard errors, from other contexts; second order, 3⟨e^(3a²)⟩/(L⟨e^(a²)⟩) of the "
             "part of first order",
-            theory="theory.softmax.nonlinear_loss",
         )
         for dim in settings.dims
+        for one in [others.sel(dim=dim)]
     ]
-    all_claims += [
-        worst_point(
+    return of_losses + [
+        Origin("theory", "theory.softmax.nonlinear_leading_loss, the degrees it neglects").close(
             f"degree-{k}",
             f"Degree {k} enters as d to the power {(1 - k) / 2:g}: slope of the overlap of prediction and target, in "
             "logarithms, from d = 10 to 80",
-            measured=along["slope"].sel(degree=k),
-            predicted=-(k - 1) / 2,
-            tolerance=DEVIATIONS * along["slope_error"].sel(degree=k) + along["bent"].sel(degree=k),
+            **worst(one["slope"], -(k - 1) / 2, DEVIATIONS * one["slope_error"] + one["bent"]),
             basis=f"{DEVIATIONS:g} standard errors, from other contexts; corrections of order 1/L over the range of d",
-            theory="theory.softmax.nonlinear_leading_loss, the degrees it neglects",
         )
         for k in DEGREES
+        for one in [data["overlaps"].sel(degree=k)]
     ]
-    return all_claims
 
 
 def draw(data: Data, settings: Any) -> matplotlib.figure.Figure:
@@ -335,8 +318,7 @@ def draw(data: Data, settings: Any) -> matplotlib.figure.Figure:
         right.set(xscale="log", yscale="log")
         right.set_xticks(dims, [str(d) for d in dims])
         right.minorticks_off()
-        right.set(xlabel="dimension d", ylabel="overlap of prediction and target / c")
-        right.set_title("(c) How each degree enters")
+        finish(right, "(c) How each degree enters", "dimension d", "overlap of prediction and target / c")
         right.legend(loc="lower left")
     return figure
 

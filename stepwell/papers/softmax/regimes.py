@@ -14,10 +14,10 @@ import xarray as xr
 from numpy.polynomial.hermite_e import hermegauss
 
 from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
-from stepwell.figures import Claim, Data, Figure
+from stepwell.figures import Claim, Data, Figure, Origin
 from stepwell.theory import softmax as theory
 
-from ._claims import named_settings, over, worst_point
+from ._common import compared, named_settings, note, over, worst
 
 CAPTION = (
     "Ours; no model is trained here. Concentration R, the mean of Σp² over softmax weights p of L tokens whose scores "
@@ -106,10 +106,7 @@ def sampled(settings: Settings) -> xr.Dataset:
     estimates = _over_contexts(settings, {n: np.array(SQUARES) for n in settings.contexts}, stream=0)
     exact = np.array([theory.softmax_moments(np.sqrt(SQUARES), n).concentration for n in settings.contexts])
     return xr.Dataset(
-        {
-            **{k: (("run", "context", "square"), v) for k, v in estimates.items()},
-            "exact": (("context", "square"), exact),
-        },
+        {k: (("run", "context", "square"), v) for k, v in estimates.items()} | over("context square", exact=exact),
         coords={"run": list(settings.seeds), "context": list(settings.contexts), "square": list(SQUARES)},
     )
 
@@ -142,14 +139,10 @@ def _values(z: np.ndarray, a: float) -> tuple[np.ndarray, np.ndarray]:
     shift = min(2 * a, float(np.sqrt(2 * np.log(n))))
     first = z[:, 0] + shift
     # log of the sum of the other tokens; where the first is nearly all of it, that is the sum without it
-    others = np.log(np.maximum(total - raised[:, 0], np.exp(a * (_second(z) - top)))) + a * top
+    second = z[:, 1:].max(axis=1)
+    others = np.log(np.maximum(total - raised[:, 0], np.exp(a * (second - top)))) + a * top
     own = -np.logaddexp(0.0, others - a * first)
     return n * np.exp(2 * own - shift * first + shift**2 / 2), mean
-
-
-def _second(z: np.ndarray) -> np.ndarray:
-    """The largest but for the first token."""
-    return z[:, 1:].max(axis=1)
 
 
 def saturation(settings: Settings) -> xr.Dataset:
@@ -167,8 +160,8 @@ def saturation(settings: Settings) -> xr.Dataset:
             "square": (("context", "ratio"), np.array(list(squares.values()))),
             "sampled": (("run", "context", "ratio"), sampled_ratio),
             "error": (("run", "context", "ratio"), error),
-            "annealed": ("context", [theory.annealed_threshold(n) for n in lengths]),
-            "typical": ("context", [theory.typical_threshold(n) for n in lengths]),
+            "annealed": ("context", [theory.thresholds(n).annealed for n in lengths]),
+            "typical": ("context", [theory.thresholds(n).typical for n in lengths]),
             "rival": ("context", [one_rival(own[-1:], n)[0] for n, own in squares.items()]),
         },
         coords={"context": lengths, "ratio": list(RATIOS), "run": list(settings.seeds)},
@@ -191,86 +184,65 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     estimates, points, hard = data["sampled"], data["points"], data["hard"]
     root = estimates["square"] ** 0.5
     ends, points = points.sel(context=list(settings.contexts)), points.sel(context=list(LENGTHS))
+    ends = ends.rename(ratio="R/(e^(a²)/L) =")  # as labels say it
     half, rival = points["square"].sel(ratio=0.5), points.sel(context=points["context"] >= LONG)
     above = (hard["exact"] - hard["law"]) / (hard["largest"] * np.pi**2 / (12 * hard["a"] ** 3))
     first, last = (f"{end(settings.contexts):.4g}".replace("e+0", "e") for end in (min, max))
     return [
-        worst_point(
+        Origin("check", "theory.softmax.softmax_moments (quadrature), against sampling").close(
             "sampled",
             "R sampled agrees with quadrature: R at the point furthest off",
-            measured=estimates["concentration"],
-            predicted=estimates["exact"],
-            tolerance=DEVIATIONS * estimates["concentration_error"],
+            **worst(estimates["concentration"], estimates["exact"], DEVIATIONS * estimates["concentration_error"]),
             basis=f"{DEVIATIONS:g} standard errors, from other contexts",
-            check="theory.softmax.softmax_moments (quadrature), against sampling",
         ),
-        worst_point(
+        Origin("theory", "Stein's lemma; R by theory.softmax.softmax_moments").close(
             "stein",
             "The mean of z that is attended to is a(1 - R) (Stein's lemma): at the point furthest off",
-            measured=estimates["mean"],
-            predicted=root * (1 - estimates["exact"]),
-            tolerance=DEVIATIONS * estimates["mean_error"],
+            **worst(estimates["mean"], root * (1 - estimates["exact"]), DEVIATIONS * estimates["mean_error"]),
             basis=f"{DEVIATIONS:g} standard errors, from other contexts",
-            theory="Stein's lemma; R by theory.softmax.softmax_moments",
         ),
-        worst_point(
+        Origin("check", "theory.softmax.softmax_moments (quadrature), against sampling").close(
             "points",
             "R has fallen to 0.95, 0.9 and 0.5 of e^(a²)/L where quadrature says: R sampled, at the one furthest off",
-            measured=ends["sampled"],
-            predicted=ends["ratio"],
-            tolerance=DEVIATIONS * ends["error"],
+            **worst(ends["sampled"], ends["R/(e^(a²)/L) ="], DEVIATIONS * ends["error"]),
             basis=f"{DEVIATIONS:g} standard errors, from other contexts",
-            check="theory.softmax.softmax_moments (quadrature), against sampling",
         ),
-        over(
+        Origin("theory", "theory.softmax.thresholds").at_most(
             "halved-before",
             "R falls to half of e^(a²)/L before a² = (2/3) ln L, for L from 20 to 1e6: a² where it does",
-            predicted=points["annealed"].values,
-            measured=half.values,
-            exact="strict",
-            relation="<=",
+            **compared(half, points["annealed"]),
+            basis="strict",
             counted="lengths",
-            theory="theory.softmax.annealed_threshold",
         ),
-        over(
+        Origin("theory", "docstring of one_rival in papers/softmax/regimes.py").at_least(
             "halved-after",
             "R falls to half of e^(a²)/L after a² = (2/3)(ln L - 1), for L from 20 to 1e6: a² where it does",
-            predicted=2 / 3 * (np.log(points["context"].values) - 1),
-            measured=half.values,
-            exact="strict; the other tokens' fluctuations add to R",
-            relation=">=",
+            **compared(half, 2 / 3 * (np.log(points["context"].values) - 1)),
+            basis="strict; the other tokens' fluctuations add to R",
             counted="lengths",
-            theory="docstring of one_rival in papers/softmax/regimes.py",
         ),
-        over(
+        Origin("theory", "docstring of one_rival in papers/softmax/regimes.py").close(
             "rival",
             "Where R is half of e^(a²)/L by quadrature, the law of one rival token gives half too, for L from 1e3 to "
             "1e6: its R over e^(a²)/L",
-            predicted=0.5,
-            measured=rival["rival"].values,
-            tolerance=1.5 * np.expm1(rival["square"].sel(ratio=0.5).values) / rival["context"].values,
+            **compared(rival["rival"], 0.5, 1.5 * np.expm1(rival["square"].sel(ratio=0.5).values) / rival["context"]),
             basis="neglected: fluctuations of the other tokens, 3(e^(a²)-1)/L of R",
             counted="lengths",
-            theory="docstring of one_rival in papers/softmax/regimes.py",
         ),
-        over(
+        Origin("theory", "theory.softmax.hardmax_concentration; Stein's lemma", explored=True).close(
             "hard",
             "Sharp scores attend to the largest: what R has above 1 - E[max z]/a, over E[max z]π²/(12a³), for L from "
             f"{first} to {last} and a = 15, 30, 60",
-            predicted=1.0,
-            measured=above.stack(point=("context", "a")).values,
-            tolerance=(2 * hard["largest"] / hard["a"]).stack(point=("context", "a")).values,
+            **compared(above, 1.0, (2 * hard["largest"] / hard["a"])),
             basis="twice E[max z]/a, the next order; E[max z] is also the density of the gap to the second token at 0",
             counted="points",
-            theory="theory.softmax.hardmax_concentration; Stein's lemma",
-            explored=True,
         ),
     ]
 
 
 def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
     curve, estimates, points = data["curves"], data["sampled"], data["points"]
-    square = curve["square"].values
+    square, lengths = curve["square"].values, points["context"]
     with styled():
         figure = new_figure(13.0, 4.5)
         left, middle, right = figure.subplots(1, 3)
@@ -282,7 +254,7 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
             late = square > 2 * np.log(n)
             left.plot(square[late], one["hardmax"].values[late], ":", color=BLACK, linewidth=1.4)
             left.plot(drawn["square"], drawn["concentration"].mean("run"), "o", color=color, markersize=4)
-            unit = theory.annealed_threshold(n)
+            unit = theory.thresholds(n).annealed
             middle.plot(square / unit, one["exact"] * n * np.exp(-square), color=color)
             middle.plot(square / unit, one["rival"], "--", color=color, linewidth=1.1)
             ratio = drawn["concentration"].mean("run") * n * np.exp(-drawn["square"])
@@ -290,8 +262,8 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         for label, style in (("$e^{a^2}/L$", "--"), ("hardmax, $1-E[\\max z]/a$", ":")):
             left.plot([], [], style, color=BLACK, linewidth=1.2, label=label)
         left.plot([], [], "o", color=GRAY, markersize=4, label="sampled")
-        left.set(xscale="log", yscale="log", xlim=(0.1, 400), ylim=(8e-5, 1.4), xlabel="variance of the scores, a²")
-        left.set(ylabel="concentration R = E Σp²", title="(a) From all tokens to one")
+        left.set(xscale="log", yscale="log", xlim=(0.1, 400), ylim=(8e-5, 1.4), title="(a) From all tokens to one")
+        left.set(xlabel="variance of the scores, a²", ylabel="concentration R = E Σp²")
         left.legend(loc="lower right", fontsize=8.5)
 
         middle.axhline(0.5, color=GRAY, linestyle=":", linewidth=1.0)
@@ -299,25 +271,20 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         middle.plot([], [], color=BLACK, label="exact; colors as in (a)")
         middle.plot([], [], "--", color=BLACK, linewidth=1.1, label="law of one rival token")
         middle.plot([], [], "o", color=GRAY, markersize=4, label="sampled")
-        middle.set(xlim=(0, 2), ylim=(0, 1.05), xlabel="variance of the scores, a² / ((2/3) ln L)")
-        middle.set(ylabel="R / ($e^{a^2}/L$)", title="(b) Departure from the exponential law")
+        middle.set(xlim=(0, 2), ylim=(0, 1.05), title="(b) Departure from the exponential law")
+        middle.set(xlabel="variance of the scores, a² / ((2/3) ln L)", ylabel="R / ($e^{a^2}/L$)")
         middle.legend(loc="upper right")
 
         for ratio, marker in zip(RATIOS, "^so", strict=True):
-            label = f"R = {ratio:g} of $e^{{a^2}}/L$"
-            right.plot(
-                points["context"], points["square"].sel(ratio=ratio), marker, color=BLACK, markersize=5, label=label
-            )
-        right.plot(points["context"], points["annealed"], color=PALETTE[1], label="(2/3) ln L")
-        right.plot(
-            points["context"], 2 / 3 * (np.log(points["context"]) - 1), "--", color=PALETTE[1], label="(2/3)(ln L − 1)"
-        )
-        right.plot(points["context"], points["typical"], ":", color=PALETTE[0], label="(1/2) ln L, most contexts")
+            square, label = points["square"].sel(ratio=ratio), f"R = {ratio:g} of $e^{{a^2}}/L$"
+            right.plot(lengths, square, marker, color=BLACK, markersize=5, label=label)
+        right.plot(lengths, points["annealed"], color=PALETTE[1], label="(2/3) ln L")
+        right.plot(lengths, 2 / 3 * (np.log(lengths) - 1), "--", color=PALETTE[1], label="(2/3)(ln L − 1)")
+        right.plot(lengths, points["typical"], ":", color=PALETTE[0], label="(1/2) ln L, most contexts")
         right.axhline(1, color=GRAY, linewidth=1.0)
-        below: dict[str, Any] = {"xytext": (0, -4), "textcoords": "offset points", "ha": "right", "va": "top"}
-        right.annotate("limit of the flow, a² = 1", (1e6, 1), color="#555555", **below)
-        right.set(xscale="log", ylim=(0, 10), xlabel="context length L", ylabel="variance of the scores, a²")
-        right.set_title("(c) Where the exponential law ends")
+        note(right, "limit of the flow, a² = 1", (1e6, 1), (0, -4), ha="right", va="top", color="#555555")
+        right.set(xscale="log", ylim=(0, 10), title="(c) Where the exponential law ends")
+        right.set(xlabel="context length L", ylabel="variance of the scores, a²")
         right.legend(loc="upper left", fontsize=8.5)
     return figure
 

@@ -8,13 +8,13 @@ In the spectral loss two heads (ω, -ω) with (μ, -μ) leave of the kernel $e^x
 and the loss is that of linear attention. Balanced flow keeps signs; any imbalance, however small, ends this.
 """
 
+from collections.abc import Iterator
 from itertools import cycle
 from typing import Any
 
 import matplotlib.figure
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
 
 from stepwell.analysis.style import (
     BLACK,
@@ -29,10 +29,9 @@ from stepwell.analysis.style import (
     scientific,
     styled,
 )
-from stepwell.figures import Claim, Data, Figure, Known
+from stepwell.figures import Claim, Data, Figure, Known, Origin
 
-from ._claims import DEVIATIONS, fraction, named_settings, over, worst_point
-from ._drawing import lines
+from ._common import DEVIATIONS, compared, finish, labeled, lines, named_settings, note, worst
 from ._eigenvalues import FLATTEST, SIGMAS
 from ._sign_pairs_runs import OFF_BALANCE, RANDOM_SCALE, SIZES, SPACING, WHOLE, Settings, simulate
 
@@ -88,185 +87,131 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     ]
 
 
-def _of_random_starts(data: Data) -> list[Claim]:
+def _of_random_starts(data: Data) -> Iterator[Claim]:
     whole, runs = data["whole"], data["random"]
-    agree = np.sign(whole["omega"].values) == np.sign(whole["mu"].values)
-    opposite = np.sign(whole["omega"].values).sum(axis=1) == 0
+    omega, mu = (np.sign(whole[name].values) for name in ("omega", "mu"))
     law = data["laws"].sel(kind="signed")
     flat = float(law["unit"] * (law["growth"] * runs["time"][-1] / 4) ** -law["power"])
-    levels = (
-        ("keys", "key-query weights are ±ω times the identity, with one ω: what else there is", NOISY),
-        ("inputs", "output-value weights read the label alone: what they read of the inputs, over μ", NOTHING),
-        ("added", "output-value weights add up to zero: |μ¹ + μ²| over μ", NOTHING),
+    fitted = 2 * runs["heads"] / runs.attrs["sequences"]
+    emerging = Origin("paper", PAIRS, explored=True)
+    yield emerging.fraction(
+        "random-signs",
+        "Softmax attention, whole matrices from Gaussian weights: fraction of seeds in which one of two heads has "
+        "positive ω and μ and one negative",
+        holds=labeled(whole["run"].copy(data=(omega.sum(axis=1) == 0) & (omega == mu).all(axis=1))),
+        basis="signs",
+        known=ONE_SIGN,
     )
-    return [
-        fraction(
-            "random-signs",
-            "Softmax attention, whole matrices from Gaussian weights: fraction of seeds in which one of two heads has "
-            "positive ω and μ and one negative",
-            holds=opposite & agree.all(axis=1),
-            basis="signs",
-            paper=PAIRS,
-            known=ONE_SIGN,
-            explored=True,
+    for name, level, words in (
+        ("keys", NOISY, "key-query weights are ±ω times the identity, with one ω: what else there is"),
+        ("inputs", NOTHING, "output-value weights read the label alone: what they read of the inputs, over μ"),
+        ("added", NOTHING, "output-value weights add up to zero: |μ¹ + μ²| over μ"),
+    ):
+        yield emerging.at_most(
+            f"random-{name}",
+            f"Softmax attention, whole matrices from Gaussian weights: {words}",
+            **compared(whole[name], level),
+            basis="a level, set on other seeds: batches are noisy",
+            known=None if name == "keys" else ONE_SIGN,
+        )
+    yield emerging.at_most(
+        "random-zero-sum",
+        "Softmax attention, eigenvalues from Gaussian weights, "
+        f"{' and '.join(str(h) for h in runs['heads'].values)} heads: |Σμ| over Σ|μ|, for each run",
+        **compared(runs["added"], BALANCED),
+        basis="a level, set on other seeds",
+        counted="runs",
+    )
+    source = "arXiv 2503.12734, abstract: debiased gradient descent; loss: linear_attention_loss"
+    yield Origin("paper", source, explored=True).close(
+        "random-linear",
+        "Softmax attention, eigenvalues from Gaussian weights: the loss over fresh sequences is that of linear "
+        "attention on centered labels, with L − 1 pairs: ratio, for each run",
+        **compared(
+            runs["tested"] / runs["linear"],
+            1.0,
+            (SIGMAS * runs["tested_error"] / runs["linear"] + fitted + flat**2 / 6),
         ),
-        *[
-            over(
-                f"random-{name}",
-                f"Softmax attention, whole matrices from Gaussian weights: {words}",
-                predicted=level,
-                measured=whole[name].values,
-                exact="a level, set on other seeds: batches are noisy",
-                relation="<=",
-                paper=PAIRS,
-                known=None if name == "keys" else ONE_SIGN,
-                explored=True,
-            )
-            for name, words, level in levels
-        ],
-        over(
-            "random-zero-sum",
-            "Softmax attention, eigenvalues from Gaussian weights, "
-            f"{' and '.join(str(h) for h in runs['heads'].values)} heads: |Σμ| over Σ|μ|, for each run",
-            predicted=BALANCED,
-            measured=runs["added"].values.ravel(),
-            exact="a level, set on other seeds",
-            relation="<=",
-            counted="runs",
-            paper=PAIRS,
-            explored=True,
-        ),
-        over(
-            "random-linear",
-            "Softmax attention, eigenvalues from Gaussian weights: the loss over fresh sequences is that of linear "
-            "attention on centered labels, with L − 1 pairs: ratio, for each run",
-            predicted=1.0,
-            measured=(runs["tested"] / runs["linear"]).values.ravel(),
-            tolerance=(
-                SIGMAS * runs["tested_error"] / runs["linear"]
-                + 2 * runs["heads"] / runs.attrs["sequences"]
-                + flat**2 / 6
-            ).values.ravel(),
-            basis=f"{SIGMAS:g} standard errors, from other sequences; weights fitted to N sequences lose on "
-            "others at most 1/N each; a²/6 of a pair after a quarter of the time, by its law",
-            counted="runs",
-            paper="arXiv 2503.12734, abstract: debiased gradient descent; loss: linear_attention_loss",
-            explored=True,
-        ),
-    ]
+        basis=f"{SIGMAS:g} standard errors, from other sequences; weights fitted to N sequences lose on "
+        "others at most 1/N each; a²/6 of a pair after a quarter of the time, by its law",
+        counted="runs",
+    )
 
 
-def _of_pairs(data: Data, settings: Settings) -> list[Claim]:
+def _of_pairs(data: Data, settings: Settings) -> Iterator[Claim]:
     curve, sampled = data["curves"], data["sampled"]
-    flat = sampled.isel(a=0).sel(kind="pair")
-    pairs = sampled.sel(kind="pair")
-    return [
-        over(
-            "flat-pair",
-            f"Softmax itself, sampled, at a = {SIZES[0]:g}: a sign pair is linear attention on centered scores: loss",
-            predicted=float(flat["limit"]),
-            measured=flat["mean"].values,
-            tolerance=DEVIATIONS * flat["error"].values
-            + (SIZES[0] ** 2 + 8 * SIZES[0] / settings.context) * float(flat["limit"]),
-            basis=f"{DEVIATIONS:g} standard errors, from other contexts; cubic terms of the softmax, relative orders "
-            "a² and 8a/L (centered_linear_loss)",
-            theory="theory.softmax.sign_pair_loss, sign pairs are linear attention as a → 0",
-        ),
-        worst_point(
-            "linear-variance",
-            "Linear attention, sampled: its variance is (dφ+1)/L: loss",
-            measured=sampled["mean"].sel(kind="linear"),
-            predicted=float(curve["linear_exact"][0]),
-            tolerance=DEVIATIONS * sampled["error"].sel(kind="linear"),
-            basis=f"{DEVIATIONS:g} standard errors, from other contexts",
-            theory="linear attention, variance (dφ+1)/L",
-        ),
-        over(
-            "pairs-beat-one-head",
-            "Softmax itself, sampled: sign pairs beat the best that one head can do: greatest loss, a from 0.02 to 1",
-            predicted=float(curve["best_exact"]),
-            measured=(pairs["mean"] + DEVIATIONS * pairs["error"]).max("a").values,
-            exact=f"strict, {DEVIATIONS:g} standard errors added",
-            theory="theory.softmax.single_head_optimum; as arXiv 2503.12734 reports of trained pairs",
-            relation="<=",
-        ),
-    ]
+    pairs, linear = (sampled.sel(kind=kind) for kind in ("pair", "linear"))
+    flat, cubic = pairs.isel(a=0), SIZES[0] ** 2 + 8 * SIZES[0] / settings.context
+    yield Origin("theory", "theory.softmax.sign_pair_loss, sign pairs are linear attention as a → 0").close(
+        "flat-pair",
+        f"Softmax itself, sampled, at a = {SIZES[0]:g}: a sign pair is linear attention on centered scores: loss",
+        **compared(flat["mean"], float(flat["limit"]), (DEVIATIONS * flat["error"] + cubic * flat["limit"])),
+        basis=f"{DEVIATIONS:g} standard errors, from other contexts; cubic terms of the softmax, relative orders "
+        "a² and 8a/L (centered_linear_loss)",
+    )
+    yield Origin("theory", "linear attention, variance (dφ+1)/L").close(
+        "linear-variance",
+        "Linear attention, sampled: its variance is (dφ+1)/L: loss",
+        **worst(linear["mean"], float(curve["linear_exact"][0]), DEVIATIONS * linear["error"]),
+        basis=f"{DEVIATIONS:g} standard errors, from other contexts",
+    )
+    yield Origin("theory", "theory.softmax.single_head_optimum; as arXiv 2503.12734 reports of trained pairs").at_most(
+        "pairs-beat-one-head",
+        "Softmax itself, sampled: sign pairs beat the best that one head can do: greatest loss, a from 0.02 to 1",
+        **compared((pairs["mean"] + DEVIATIONS * pairs["error"]).max("a"), float(curve["best_exact"])),
+        basis=f"strict, {DEVIATIONS:g} standard errors added",
+    )
 
 
-def _of_training(data: Data, settings: Settings) -> list[Claim]:
-    curve, left = data["curves"], data["unbalanced"]
-    limit = float(curve["flow"])
-    logs = np.log(1 / left["delta"].values)
-    slope = (left["passage"][:, -1] - left["passage"][:, 0]).values / (logs[-1] - logs[0])
-    rate = left["rate"].values
+def _of_training(data: Data, settings: Settings) -> Iterator[Claim]:
+    curve, left, exact = (data[name] for name in ("curves", "unbalanced", "exact"))
+    limit, rate, logs = float(curve["flow"]), left["rate"].values, np.log(1 / left["delta"].values)
+    slope = (left["passage"][:, -1] - left["passage"][:, 0]) / (logs[-1] - logs[0])
     # A run that had less than twice the time of the plateau need not leave it.
-    judged = np.isfinite(slope) | (2 * logs[-1] / rate <= settings.until)
-    exact = data["exact"]
-    return [
-        over(
-            "balanced-end",
-            "Spectral loss, from positive balanced weights: two heads end at the limit of the flow: loss",
-            predicted=limit,
-            measured=data["balanced"]["loss"].values[:, -1],
-            tolerance=1e-6 * limit,
-            basis="all else dies exponentially, and has had a hundred times as long as it takes",
-            theory="theory.softmax.flow_limit_loss",
-        ),
-        over(
-            "plateau-slope",
-            "Spectral loss, off balance: the plateau lasts ln(1/δ)/κ and a constant: slope of its end against ln(1/δ), "
-            "times κ",
-            predicted=1.0,
-            measured=(slope * rate)[judged],
-            tolerance=2 * SPACING / (logs[-1] - logs[0]) * rate[judged] + OFF_BALANCE[0],
-            basis="twice the spacing of saved times; the largest δ; κ by theory",
-            theory="docs/differences.md, the limit of the flow is a saddle",
-        ),
-        over(
-            "exact-leaves",
-            "Softmax attention trained from positive weights off balance: the loss on new sequences is below the best "
-            "of one head",
-            predicted=float(curve["best_exact"]),
-            measured=(exact["tested"] + DEVIATIONS * exact["tested_error"]).values,
-            exact=f"strict, {DEVIATIONS:g} standard errors added",
-            relation="<=",
-            theory="docs/differences.md, the limit of the flow is a saddle",
-        ),
-    ]
+    judged = np.isfinite(slope.values) | (2 * logs[-1] / rate <= settings.until)
+    saddle = Origin("theory", "docs/differences.md, the limit of the flow is a saddle")
+    yield Origin("theory", "theory.softmax.flow_limit_loss").close(
+        "balanced-end",
+        "Spectral loss, from positive balanced weights: two heads end at the limit of the flow: loss",
+        **compared(data["balanced"]["loss"].isel(time=-1), limit, 1e-6 * limit),
+        basis="all else dies exponentially, and has had a hundred times as long as it takes",
+    )
+    yield saddle.close(
+        "plateau-slope",
+        "Spectral loss, off balance: the plateau lasts ln(1/δ)/κ and a constant: slope of its end against ln(1/δ), "
+        "times κ",
+        **compared((slope * rate)[judged], 1.0, 2 * SPACING / (logs[-1] - logs[0]) * rate[judged] + OFF_BALANCE[0]),
+        basis="twice the spacing of saved times; the largest δ; κ by theory",
+    )
+    yield saddle.at_most(
+        "exact-leaves",
+        "Softmax attention trained from positive weights off balance: the loss on new sequences is below the best "
+        "of one head",
+        **compared(exact["tested"] + DEVIATIONS * exact["tested_error"], float(curve["best_exact"])),
+        basis=f"strict, {DEVIATIONS:g} standard errors added",
+    )
 
 
-def _of_falls(signed: xr.Dataset, left: xr.Dataset, laws: xr.Dataset) -> list[Claim]:
-    fall_claims = []
+def _of_falls(signed: xr.Dataset, left: xr.Dataset, laws: xr.Dataset) -> Iterator[Claim]:
     for kind, words, runs, counted in (
         ("signed", "from weights of either sign, two heads near the bound as t^(−4/5)", signed, "seeds"),
         ("unbalanced", "from positive weights off balance, two heads near the bound as t^(−2/3)", left, "runs"),
     ):
         law, time = laws.sel(kind=kind), runs["time"].values
         half = int(np.searchsorted(time, time[-1] / 2))
-        grown = _clock(runs["loss"], law)
+        flatness = runs["loss"] / (law["gamma"] * (1 - runs["loss"])) - 1
+        grown = _evenly((flatness / law["factor"]) ** (1 / law["order"]), law)
         speed = (grown.isel(time=-1) - grown.isel(time=half)) / (time[-1] - time[half])
         # By the law itself, at the middle of the time.
         a = float(law["unit"] * (law["growth"] * time[half]) ** -law["power"])
-        fall_claims.append(
-            over(
-                f"{kind}-fall",
-                f"Spectral loss, {words}: growth over the last half of the time of what grows evenly by the law, over "
-                "the law's",
-                predicted=1.0,
-                measured=(speed / law["growth"]).values.ravel(),
-                tolerance=a ** float(law["next_order"]),
-                basis="next order in a, where the law has it in the middle of the time: a for (ω, 0), a² for (ω, −ω)",
-                counted=counted,
-                theory="docstring of falling_laws",
-            )
+        yield Origin("theory", "docstring of falling_laws").close(
+            f"{kind}-fall",
+            f"Spectral loss, {words}: growth over the last half of the time of what grows evenly by the law, over "
+            "the law's",
+            **compared(speed / law["growth"], 1.0, a ** float(law["next_order"])),
+            basis="next order in a, where the law has it in the middle of the time: a for (ω, 0), a² for (ω, −ω)",
+            counted=counted,
         )
-    return fall_claims
-
-
-def _clock(loss: xr.DataArray, law: xr.Dataset) -> xr.DataArray:
-    """What grows evenly in time by the law, from the loss over the signal."""
-    flatness = loss / (law["gamma"] * (1 - loss)) - 1
-    return _evenly((flatness / law["factor"]) ** (1 / law["order"]), law)
 
 
 def _evenly(a: Any, law: xr.Dataset) -> Any:
@@ -275,30 +220,22 @@ def _evenly(a: Any, law: xr.Dataset) -> Any:
     return omega**-power + float(law["inertia"]) * power / (power - 2) * omega ** (2 - power)
 
 
-def _of_heads(searched: xr.Dataset) -> list[Claim]:
+def _of_heads(searched: xr.Dataset) -> Iterator[Claim]:
     slack = FLATTEST**2 * searched["heads"] * searched["bound"] + searched["rounding"]
-    return [
-        worst_point(
-            "heads-signed",
-            "Spectral loss, three tasks, weights of either sign: the least loss of a search is the bound: loss, at "
-            "the H furthest off",
-            measured=searched["signed"],
-            predicted=searched["bound"],
-            tolerance=slack,
-            basis=f"Σ|ω^h|² in the search is at least {FLATTEST:g}²·H; rounding",
-            theory="theory.softmax.lower_bound",
-        ),
-        worst_point(
-            "heads-positive",
-            "Spectral loss, three tasks, weights not negative: the least loss of a search is that of tasks divided "
-            "among heads: loss, at the H furthest off",
-            measured=searched["positive"],
-            predicted=searched["partition"],
-            tolerance=1e-8,
-            basis="the search's tolerance",
-            theory="theory.softmax.best_partition, tasks divided among heads",
-        ),
-    ]
+    yield Origin("theory", "theory.softmax.lower_bound").close(
+        "heads-signed",
+        "Spectral loss, three tasks, weights of either sign: the least loss of a search is the bound: loss, at "
+        "the H furthest off",
+        **worst(searched["signed"], searched["bound"], slack),
+        basis=f"Σ|ω^h|² in the search is at least {FLATTEST:g}²·H; rounding",
+    )
+    yield Origin("theory", "theory.softmax.best_partition, tasks divided among heads").close(
+        "heads-positive",
+        "Spectral loss, three tasks, weights not negative: the least loss of a search is that of tasks divided "
+        "among heads: loss, at the H furthest off",
+        **worst(searched["positive"], searched["partition"], 1e-8),
+        basis="the search's tolerance",
+    )
 
 
 def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
@@ -314,32 +251,26 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
     return figure
 
 
-def _random(axes: Axes, whole: xr.Dataset, runs: xr.Dataset, dim: int) -> None:
+def _random(axes: Any, whole: xr.Dataset, runs: xr.Dataset, dim: int) -> None:
     calm = whole[["loss"]].coarsen(time=min(5, whole.sizes["time"]), boundary="trim").mean()
     lines(axes, calm["time"], calm["loss"], "whole matrices, 2 heads, d = 5", color=PURPLE, linewidth=0.9, alpha=0.8)
     for heads, color in zip(runs["heads"].values, cycle((VERMILION, ORANGE)), strict=False):
-        lines(
-            axes,
-            runs["time"][1:],
-            runs["loss"].sel(heads=heads)[:, 1:],
-            f"eigenvalues, {heads} heads, d = {dim}",
-            color=color,
-            linewidth=1.2,
-        )
-    for level, style, words in (
-        (float(whole["linear"]), PURPLE, "linear attention on centered labels, d = 5"),
-        (float(runs["linear"]), VERMILION, f"linear attention on centered labels, d = {dim}"),
-        (float(whole["one_head"]), GRAY, "best of one head, d = 5"),
+        label, loss = f"eigenvalues, {heads} heads, d = {dim}", runs["loss"].sel(heads=heads)
+        lines(axes, runs["time"][1:], loss[:, 1:], label, color=color, linewidth=1.2)
+    for level, color, words in (
+        (whole["linear"], PURPLE, "linear attention on centered labels, d = 5"),
+        (runs["linear"], VERMILION, f"linear attention on centered labels, d = {dim}"),
+        (whole["one_head"], GRAY, "best of one head, d = 5"),
     ):
-        axes.axhline(level, color=style, linestyle="--", linewidth=1.1, label=words)
+        axes.axhline(float(level), color=color, linestyle="--", linewidth=1.1, label=words)
     axes.set(xscale="log", yscale="log", ylim=(0.08, 9))
     axes.set_yticks([0.1, 0.2, 0.5, 1.0], ["0.1", "0.2", "0.5", "1"])
-    axes.set(xlim=(min(0.3, float(whole["time"][-1]) / 10), float(whole["time"][-1])), xlabel="time, rate × steps")
-    axes.set(ylabel="loss / signal", title="(a) Softmax attention from random weights")
+    axes.set(xlim=(min(0.3, float(whole["time"][-1]) / 10), float(whole["time"][-1])))
+    axes.set(title="(a) Softmax attention from random weights", xlabel="time, rate × steps", ylabel="loss / signal")
     axes.legend(loc="upper right", fontsize=8.5)
 
 
-def _matrices(axes: Axes, whole: xr.Dataset) -> None:
+def _matrices(axes: Any, whole: xr.Dataset) -> None:
     opposite = np.sign(whole["omega"].values).sum(axis=1) == 0
     shown = whole.isel(run=int(np.argmax(opposite)))
     scores, readout = shown["scores"].values, shown["readout"].values
@@ -357,13 +288,13 @@ def _matrices(axes: Axes, whole: xr.Dataset) -> None:
     axes.set_yticks([d / 2 - 0.5, d, width + 1], ["$W_X$", "$W_Y$", "U"])
     axes.tick_params(length=0)
     axes.set_ylim(width + 1.6, -1.3)
-    for side in axes.spines.values():
-        side.set_visible(False)
-    axes.set_xlabel("input coordinates 1 to 5, and for U the label")
-    axes.set_title("(b) Diagonal, alike, last entry only, zero sum")
+    axes.set_frame_on(False)
+    axes.set(
+        xlabel="input coordinates 1 to 5, and for U the label", title="(b) Diagonal, alike, last entry only, zero sum"
+    )
 
 
-def _kernels(axes: Axes, curve: xr.Dataset, sampled: xr.Dataset) -> None:
+def _kernels(axes: Any, curve: xr.Dataset, sampled: xr.Dataset) -> None:
     a = curve["a"]
     axes.plot(a, curve["single"], color=BLUE, label="one head")
     axes.plot(a, curve["single_exact"], "--", color=BLUE, linewidth=1.2, label="one head, exact")
@@ -375,48 +306,37 @@ def _kernels(axes: Axes, curve: xr.Dataset, sampled: xr.Dataset) -> None:
         x, mean = sampled["a"] * (1.1 if kind == "linear" else 1.0), sampled["mean"].sel(kind=kind).mean("run")
         style: dict[str, Any] = {"fmt": marker, "color": color, "label": "sampled" if kind == "pair" else None}
         axes.errorbar(x, mean, error.sel(kind=kind), markersize=5, **style)
-    axes.set(xscale="log", xlim=(0.015, 4), ylim=(0, 0.62), xlabel="variance of the scores, a = dω²")
-    axes.set(ylabel="loss / signal, with the best μ", title="(c) Two heads of opposite sign are linear attention")
+    axes.set(xscale="log", xlim=(0.015, 4), ylim=(0, 0.62), title="(c) Two heads of opposite sign are linear attention")
+    axes.set(xlabel="variance of the scores, a = dω²", ylabel="loss / signal, with the best μ")
     axes.legend(loc="upper left", bbox_to_anchor=(0.43, 1.0), fontsize=8.5)
 
 
-def _courses(axes: Axes, data: Data) -> None:
+def _courses(axes: Any, data: Data) -> None:
     balanced, left, signed, exact = (data[name] for name in ("balanced", "unbalanced", "signed", "exact"))
     lines(axes, balanced["time"], balanced["loss"], "positive, balanced", color=BLUE, linewidth=1.4)
-    for number, (delta, color) in enumerate(zip(left["delta"].values, (ORANGE, PURPLE, SKY), strict=True)):
-        label = f"positive, off balance by {scientific(delta)}"
-        axes.plot(left["time"], left["loss"][0, number], color=color, label=label)
+    _off_balance(axes, left)
     lines(axes, signed["time"], signed["loss"], "of either sign", color=VERMILION, linewidth=1.2)
-    lines(
-        axes,
-        exact["time"],
-        exact["loss"],
-        "softmax attention, off balance by 0.1",
-        linestyle=":",
-        color=BLACK,
-        linewidth=1.6,
-    )
-    names = (("limit of the flow", float(data["curves"]["flow"])), ("bound", float(data["curves"]["bound"])))
-    for words, level in names:
+    dotted: dict[str, Any] = {"linestyle": ":", "color": BLACK, "linewidth": 1.6}
+    lines(axes, exact["time"], exact["loss"], "softmax attention, off balance by 0.1", **dotted)
+    for words, name, above in (("limit of the flow", "flow", 4), ("bound", "bound", -12)):
+        level = float(data["curves"][name])
         axes.axhline(level, color=GRAY, linestyle="--", linewidth=1.0, zorder=0)
-        place: dict[str, Any] = {
-            "textcoords": "offset points",
-            "xytext": (-2, 4 if level > 0.15 else -12),
-            "ha": "right",
-        }
-        axes.annotate(words, (float(left["time"][-1]), level), color="#555555", **place)
+        note(axes, words, (float(left["time"][-1]), level), (-2, above), ha="right", color="#555555")
     axes.set(xscale="log", xlim=(min(0.05, float(left["time"][-1]) / 10), float(left["time"][-1])), ylim=(0, 1.05))
-    axes.set(xlabel="time, rate × steps", ylabel="loss / signal", title="(d) Two heads trained on one task")
-    axes.legend(loc="upper right", fontsize=8.5)
+    finish(axes, "(d) Two heads trained on one task", "time, rate × steps", "loss / signal", legend="upper right")
 
 
-def _falls(axes: Axes, data: Data) -> None:
+def _off_balance(axes: Any, left: xr.Dataset, above: float = 0.0, **style: float) -> None:
+    for loss, color in zip(left["loss"][0] - above, (ORANGE, PURPLE, SKY), strict=True):
+        label = f"positive, off balance by {scientific(float(loss['delta']))}"
+        axes.plot(left["time"], loss, color=color, label=label, **style)
+
+
+def _falls(axes: Any, data: Data) -> None:
     signed, left, laws = data["signed"], data["unbalanced"], data["laws"]
     bound = float(data["curves"]["bound"])
     lines(axes, signed["time"], signed["loss"] - bound, "of either sign", color=VERMILION, linewidth=1.4)
-    for number, (delta, color) in enumerate(zip(left["delta"].values, (ORANGE, PURPLE, SKY), strict=True)):
-        label = f"positive, off balance by {scientific(delta)}"
-        axes.plot(left["time"], left["loss"][0, number] - bound, color=color, linewidth=1.4, label=label)
+    _off_balance(axes, left, bound, linewidth=1.4)
     for kind, style, words in (
         ("signed", "--", "law, at last $t^{-4/5}$"),
         ("unbalanced", ":", "law, at last $t^{-2/3}$"),
@@ -425,27 +345,29 @@ def _falls(axes: Axes, data: Data) -> None:
         time, gamma = _evenly(a, law) / float(law["growth"]), float(law["gamma"])
         excess = gamma / (1 + gamma) ** 2 * float(law["factor"]) * a ** float(law["order"])
         axes.plot(time, excess, style, color=BLACK, linewidth=1.4, label=words)
-    axes.set(xscale="log", yscale="log", xlim=(min(0.5, float(signed["time"][-1]) / 10), float(signed["time"][-1])))
-    axes.set(ylim=(1e-5, 1), xlabel="time, rate × steps", ylabel="loss / signal, above the bound")
-    axes.set_title("(e) The bound is neared as a power of time")
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlim=(min(0.5, float(signed["time"][-1]) / 10), float(signed["time"][-1])),
+        ylim=(1e-5, 1),
+        title="(e) The bound is neared as a power of time",
+    )
+    axes.set(xlabel="time, rate × steps", ylabel="loss / signal, above the bound")
     axes.legend(loc="lower left", fontsize=8.5)
 
 
-def _heads(axes: Axes, searched: xr.Dataset) -> None:
+def _heads(axes: Any, searched: xr.Dataset) -> None:
     heads = searched["heads"]
     axes.plot(heads, searched["bound"], color=VERMILION, label="bound")
     axes.plot(heads, searched["partition"], color=BLUE, label="tasks divided among heads")
-    for run in range(searched.sizes["run"]):
-        labels = ("searched, either sign", "searched, not negative") if run == 0 else (None, None)
-        axes.plot(
-            heads, searched["signed"][:, run], "o", color=VERMILION, fillstyle="none", markersize=8, label=labels[0]
-        )
-        axes.plot(heads, searched["positive"][:, run], "s", color=BLUE, fillstyle="none", markersize=8, label=labels[1])
+    hollow: dict[str, Any] = {"linestyle": "", "fillstyle": "none", "markersize": 8}
+    lines(axes, heads, searched["signed"].T, "searched, either sign", marker="o", color=VERMILION, **hollow)
+    lines(axes, heads, searched["positive"].T, "searched, not negative", marker="s", color=BLUE, **hollow)
     wanted = int(searched.attrs["tasks"]) + 1
     axes.plot(wanted, float(searched["contrast"]), "*", color=BLACK, markersize=9, label="contrasts of I + 1 heads")
     axes.set_xticks(heads)
-    axes.set(ylim=(0, None), xlabel="heads H", ylabel="least loss / signal")
-    axes.set_title(f"(f) I + 1 heads suffice for I = {wanted - 1} tasks")
+    axes.set(ylim=(0, None), title=f"(f) I + 1 heads suffice for I = {wanted - 1} tasks")
+    axes.set(xlabel="heads H", ylabel="least loss / signal")
     axes.legend(loc="upper right", fontsize=8.5)
 
 

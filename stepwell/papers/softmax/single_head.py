@@ -5,25 +5,24 @@ A head has a budget of attention, $\sum_id_is_i \le 1/e$. One for all tasks divi
 itself is trained on its exact loss.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib.figure
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
-from matplotlib.axes import Axes
 
 from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
 from stepwell.dynamics import Record, flow
-from stepwell.figures import Claim, Data, Figure, InvalidInput, Known, slug
-from stepwell.models import SpectralAttention
+from stepwell.figures import Claim, Data, Figure, InvalidInput, Known, Origin, slug
 from stepwell.objectives import Exact, Spectral
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 
-from ._claims import close, over, worst_point
-from ._eigenvalues import descent, eigenvalues
+from ._common import compared, finish, lines, over, sparser_steps, stacked, worst
+from ._eigenvalues import descent, eigenvalues, uniform_head
 
 CAPTION = (
     "Ours: the paper has no such figure (its comparison of one head with several, for equal tasks, is in Fig 5). Three "
@@ -93,9 +92,7 @@ def describe(settings: Settings) -> dict[str, Any]:
 
 def simulate(settings: Settings) -> Data:
     data = {f"softmax{number + 1}": softmax_head(name, settings) for number, name in enumerate(settings.instances)}
-    for number, name in enumerate(INSTANCES):
-        data[f"unequal{number + 1}"] = unequal(name, settings)
-    return data
+    return data | {f"unequal{number + 1}": unequal(name, settings) for number, name in enumerate(INSTANCES)}
 
 
 def the_task(name: str, size: int = 1) -> MultiTaskRegression:
@@ -112,57 +109,42 @@ def softmax_head(name: str, settings: Settings) -> xr.Dataset:
     """
     rows, tasks = [], [the_task(name, size) for size in settings.sizes]
     for size, task in zip(settings.sizes, tasks, strict=True):
-        model = _start(task, settings.seeds[0], score_scale=1.0)
+        model = uniform_head(task, settings.seeds[0], score_scale=1.0)
         until = UNTIL * (size / 4) ** 0.5
         run = flow(model, Exact(task, reach=REACH), until=until, record=Record(points=3), progress=False)
         omega = eigenvalues(run, model)[0][0, :, 0]
         best = theory.single_head_optimum(task)
         # Trajectories count time at half the speed.
         growth = (1 / omega[2] - 1 / omega[1]) / (until / 4)
-        several = theory.exact_optimum(task).loss.sum()
         law = np.where(best.omega == 0, fading(task, best, 1.0).rate, np.nan)
-        rows.append((float(run["loss"][0, -1]), several, np.array(task.dims) * omega[-1] ** 2, growth / law))
-    loss, several, square, faded = (np.array(column) for column in zip(*rows, strict=True))
+        rows.append(
+            over("", loss=run["loss"].values[0, -1], several=theory.exact_optimum(task).loss.sum())
+            | over("", next_order=2 / min(task.dims) + np.e**2 / task.context.longest)
+            | over("task", square=np.array(task.dims) * omega[-1] ** 2, faded=growth / law)
+        )
     task = the_task(name)
-    best = theory.single_head_optimum(task)
-    return xr.Dataset(
-        {
-            "loss": ("size", loss),
-            "several": ("size", several),
-            "square": (("size", "task"), square),
-            "faded": (("size", "task"), faded),
-            "best_loss": best.loss.sum(),
-            "best_several": theory.flow_limit_loss(task).sum(),
-            "best_square": ("task", np.array(task.dims) * best.omega**2),
-            "next_order": ("size", [2 / min(t.dims) + np.e**2 / t.context.longest for t in tasks]),
-        },
-        {"size": list(settings.sizes)},
-        {"name": name},
-    )
+    best, several = theory.single_head_optimum(task), theory.flow_limit_loss(task).sum()
+    added = over("", best_loss=best.loss.sum(), best_several=several)
+    added |= over("task", best_square=np.array(task.dims) * best.omega**2)
+    return stacked(rows, size=settings.sizes).assign(added).assign_attrs(name=name)
 
 
 def unequal(name: str, settings: Settings) -> xr.Dataset:
     """A single head trained on unequal tasks from each seed's positive weights, and what theory says of its end."""
     task = the_task(name)
     dims = task.dims
-    models = [_start(task, seed) for seed in settings.seeds]
-    steps = np.unique(np.concatenate([[0], np.geomspace(1, settings.steps, 60).astype(int)]))
+    models = [uniform_head(task, seed) for seed in settings.seeds]
+    steps = sparser_steps(settings.steps, 60)
     options: dict[str, Any] = {"rate": settings.rate, "steps": settings.steps, "points": steps, "snapshots": steps}
     run, scale = descent(models, Spectral(task), **options), models[0].score_scale
     best = theory.single_head_optimum(task)
     faded, out = fading(task, best, scale), best.omega == 0
     left = np.where(out, 1 / (np.where(out, faded.rate, 1.0) * run.time[-1]), 0.0)
     return xr.Dataset(
-        {
-            "omega": (("run", "time", "task"), run.omega[:, :, 0]),
-            "loss": ("run", run.loss[:, -1]),
-            "best_omega": ("task", best.omega),
-            "best_loss": best.loss.sum(),
-            "dim": ("task", np.array(dims)),
-            "fading": ("task", np.where(out, faded.rate, np.nan)),
-            "left": ("task", left),
-            "excess": float(np.sum(faded.cost * left**2)),
-        },
+        over("run time task", omega=run.omega[:, :, 0])
+        | over("run", loss=run.loss[:, -1])
+        | over("task", best_omega=best.omega, dim=np.array(dims), fading=np.where(out, faded.rate, np.nan), left=left)
+        | over("", best_loss=best.loss.sum(), excess=float(np.sum(faded.cost * left**2))),
         coords={"run": list(settings.seeds), "time": ("time", run.time, {"units": "rate × steps (squared loss)"})},
         attrs={"name": name},
     )
@@ -187,26 +169,29 @@ def fading(task: MultiTaskRegression, best: theory.SingleHead, scale: float) -> 
     return Fading(4 * scale * (push - lam * ray), cost)
 
 
-def _start(task: MultiTaskRegression, seed: int, score_scale: float | Literal["head"] = "head") -> SpectralAttention:
-    roots = np.array(task.dims) ** 0.5
-    omega, mu = np.random.default_rng(seed).uniform(0.1, 0.4, (2, 1, roots.size))
-    return SpectralAttention.balanced(omega / roots, mu * roots, task.dims, score_scale=score_scale)
-
-
 def claims(data: Data, settings: Settings) -> list[Claim]:
-    of_softmax = [claim for runs in _named(data, "softmax") for claim in _softmax(runs)]
-    return of_softmax + [claim for flows in _named(data, "unequal") for claim in _surrogate(flows)]
+    makers = (("softmax", _softmax), ("unequal", _surrogate))
+    return [claim for kind, claims_of in makers for one in _named(data, kind) for claim in claims_of(one)]
 
 
-def _softmax(runs: xr.Dataset) -> list[Claim]:
+def _softmax(runs: xr.Dataset) -> Iterator[Claim]:
     name, factors = runs.attrs["name"], " to ".join(str(size) for size in runs["size"].values)
     next_order = float(runs["next_order"][0])
-    price = runs["loss"] / runs["several"] / (runs["best_loss"] / runs["best_several"])
-    divided = runs["square"] / runs["square"].sum("task")
+    optimum, divided = "theory.softmax.single_head_optimum", runs["square"] / runs["square"].sum("task")
+    loss, price = runs["loss"] / runs["best_loss"] - 1, runs["loss"] / runs["several"]
+    price = 1 - price / (runs["best_loss"] / runs["best_several"])
+    shares = abs(divided - runs["best_square"]).sum("task")
     few = "" if np.unique(runs["size"]).size > 1 else "an exponent needs two sizes"
     both = "next order at the smaller size, spread of |q|² 2/d and self-normalization e²/L, in each of two quantities"
-    softmax_claims = [
-        close(
+    for kind, away, words in (
+        ("loss", loss, "the loss of a single head falls to that of water-filling"),
+        ("price", price, "the loss of a single head over that of a head for each task tends to the closed form"),
+        ("shares", shares, "a single head divides its attention, the parts of Σ d_iω_i², by water-filling"),
+    ):
+        quantities = 1 if kind == "loss" else 2
+        difference = "sum of the differences" if kind == "shares" else "relative difference"
+        source = f"abstract: single-head against multi-head; {optimum}, flow_limit_loss" if kind == "price" else optimum
+        yield Origin("theory", source, explored=True).close(
             f"{slug(name)}-softmax-{kind}",
             f"Softmax attention, {name}: {words}, as d and L grow {factors}-fold: exponent in 1/d of the {difference}",
             unless=few,
@@ -214,54 +199,20 @@ def _softmax(runs: xr.Dataset) -> list[Claim]:
             measured=np.nan if few else _exponent(away, runs["size"].values),
             tolerance=quantities * next_order,
             basis=both if quantities == 2 else both.removesuffix(", in each of two quantities"),
-            theory=source,
             known=SYMMETRIC if (name, kind) == ("unequal dimensions", "shares") else None,
-            explored=True,
         )
-        for kind, words, difference, away, quantities, source in (
-            (
-                "loss",
-                "the loss of a single head falls to that of water-filling",
-                "relative difference",
-                runs["loss"] / runs["best_loss"] - 1,
-                1,
-                "theory.softmax.single_head_optimum",
-            ),
-            (
-                "price",
-                "the loss of a single head over that of a head for each task tends to the closed form",
-                "relative difference",
-                1 - price,
-                2,
-                "abstract: single-head against multi-head; theory.softmax.single_head_optimum, flow_limit_loss",
-            ),
-            (
-                "shares",
-                "a single head divides its attention, the parts of Σ d_iω_i², by water-filling",
-                "sum of the differences",
-                abs(divided - runs["best_square"]).sum("task"),
-                2,
-                "theory.softmax.single_head_optimum",
-            ),
-        )
-    ]
     out = np.flatnonzero(runs["best_square"] == 0)
     if out.size:
-        softmax_claims.append(
-            over(
-                f"{slug(name)}-softmax-fading",
-                f"Softmax attention, {name}: scores that water-filling leaves out fade as 1/(K t), K to leading order: "
-                "growth of 1/ω over the last half of the time, over K, for each such task and size",
-                predicted=1.0,
-                measured=runs["faded"].isel(task=out).values.ravel(),
-                tolerance=np.repeat(2 * runs["next_order"].values, out.size),
-                basis=both,
-                counted="tasks and sizes",
-                theory="docstring of fading: tasks left out fade as 1/(K t)",
-                explored=True,
-            )
+        yield Origin("theory", "docstring of fading: tasks left out fade as 1/(K t)", explored=True).close(
+            f"{slug(name)}-softmax-fading",
+            f"Softmax attention, {name}: scores that water-filling leaves out fade as 1/(K t), K to leading order: "
+            "growth of 1/ω over the last half of the time, over K, for each such task and size",
+            predicted=1.0,
+            measured=runs["faded"].isel(task=out).rename(size="m ="),
+            tolerance=np.repeat(2 * runs["next_order"].values, out.size),
+            basis=both,
+            counted="tasks and sizes",
         )
-    return softmax_claims
 
 
 def _exponent(away: xr.DataArray, sizes: np.ndarray) -> float:
@@ -270,52 +221,42 @@ def _exponent(away: xr.DataArray, sizes: np.ndarray) -> float:
     return float(np.log(first / last) / np.log(sizes[-1] / sizes[0])) if min(first, last) > 0 else np.nan
 
 
-def _surrogate(flows: xr.Dataset) -> list[Claim]:
+def _surrogate(flows: xr.Dataset) -> Iterator[Claim]:
     name = flows.attrs["name"]
     square = (flows["dim"] * flows["omega"] ** 2).isel(time=-1)
     leftover = float((flows["dim"] * flows["left"] ** 2).sum())
-    surrogate_claims = [
-        worst_point(
-            f"{slug(name)}-shares",
-            f"Spectral loss, {name}: trained heads divide attention by water-filling: d_iω_i² of the task furthest off",
-            measured=square,
-            predicted=flows["dim"] * flows["best_omega"] ** 2,
-            tolerance=2 * leftover + 1e-6,
-            basis="twice what tasks left out still have, Σd_i/(K_i t)²; 1e-6 for training",
-            theory="theory.softmax.single_head_optimum, water-filling",
+    yield Origin("theory", "theory.softmax.single_head_optimum, water-filling").close(
+        f"{slug(name)}-shares",
+        f"Spectral loss, {name}: trained heads divide attention by water-filling: d_iω_i² of the task furthest off",
+        **worst(square, flows["dim"] * flows["best_omega"] ** 2, 2 * leftover + 1e-6),
+        basis="twice what tasks left out still have, Σd_i/(K_i t)²; 1e-6 for training",
+    )
+    yield Origin("theory", "theory.softmax.single_head_optimum").close(
+        f"{slug(name)}-loss",
+        f"Spectral loss, {name}: loss of trained heads above the best",
+        **compared(
+            flows["loss"] - flows["best_loss"], tolerance=float(2 * flows["excess"] + ROUNDING * flows["best_loss"])
         ),
-        over(
-            f"{slug(name)}-loss",
-            f"Spectral loss, {name}: loss of trained heads above the best",
-            predicted=0.0,
-            measured=(flows["loss"] - flows["best_loss"]).values,
-            tolerance=float(2 * flows["excess"] + ROUNDING * flows["best_loss"]),
-            basis="twice what tasks left out still cost, by the same law; rounding",
-            theory="theory.softmax.single_head_optimum",
-        ),
-    ]
+        basis="twice what tasks left out still cost, by the same law; rounding",
+    )
     out = np.flatnonzero(flows["best_omega"] == 0)
     if out.size:
         time, omega, rate = flows["time"].values, flows["omega"].isel(task=out), flows["fading"].isel(task=out)
         half = int(np.searchsorted(time, time[-1] / 2))
         growth = (1 / omega.isel(time=-1) - 1 / omega.isel(time=half)) / (time[-1] - time[half])
-        surrogate_claims.append(
-            worst_point(
-                f"{slug(name)}-fading",
-                f"Spectral loss, {name}: scores left out fade as 1/(K t): growth of 1/ω over the last half of the "
-                "time, over K",
-                measured=growth / rate,
-                predicted=1.0,
-                tolerance=2 / (rate * omega.isel(time=0) * time[-1]),
-                basis="μ/ω nears its ray as 1/t or faster, from t = 1/(Kω(0)), ω(0) the initial value; twice that",
-                theory="docstring of fading: tasks left out fade as 1/(K t)",
-            )
+        yield Origin("theory", "docstring of fading: tasks left out fade as 1/(K t)").close(
+            f"{slug(name)}-fading",
+            f"Spectral loss, {name}: scores left out fade as 1/(K t): growth of 1/ω over the last half of the "
+            "time, over K",
+            **worst(growth / rate, 1.0, 2 / (rate * omega.isel(time=0) * time[-1])),
+            basis="μ/ω nears its ray as 1/t or faster, from t = 1/(Kω(0)), ω(0) the initial value; twice that",
         )
-    return surrogate_claims
 
 
 def _named(data: Data, kind: str) -> list[xr.Dataset]:
-    return [dataset for name, dataset in data.items() if name.startswith(kind)]
+    """Data sets of a kind, their tasks numbered from 1 on."""
+    chosen = [dataset for name, dataset in data.items() if name.startswith(kind)]
+    return [dataset.assign_coords(task=np.arange(dataset.sizes["task"]) + 1) for dataset in chosen]
 
 
 def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
@@ -332,7 +273,7 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
 _MARKERS = ("o", "D", "s", "^", "v")
 
 
-def _prices(axes: Axes, runs: list[xr.Dataset]) -> None:
+def _prices(axes: Any, runs: list[xr.Dataset]) -> None:
     for place, one in enumerate(runs):
         price = float(one["best_loss"] / one["best_several"])
         axes.bar(place, price, width=0.6, color=PALETTE[place], alpha=0.45)
@@ -349,7 +290,7 @@ def _prices(axes: Axes, runs: list[xr.Dataset]) -> None:
     axes.legend(loc="upper right", fontsize=8.5)
 
 
-def _shares(axes: Axes, runs: list[xr.Dataset]) -> None:
+def _shares(axes: Any, runs: list[xr.Dataset]) -> None:
     position, ticks, names = 0.0, [], []
     for number, one in enumerate(runs):
         places = position + np.arange(one.sizes["task"])
@@ -361,27 +302,24 @@ def _shares(axes: Axes, runs: list[xr.Dataset]) -> None:
         names += [f"{i + 1}" for i in range(places.size)]
         position = places[-1] + 2
     axes.set_xticks(ticks, names)
-    axes.set(ylim=(0, 0.95), xlabel="task", ylabel="attention to a task, $d_i\\omega_i^2$ (adds up to 1)")
-    axes.set_title("(b) One head for unequal tasks")
+    axes.set(ylim=(0, 0.95))
+    finish(axes, "(b) One head for unequal tasks", "task", "attention to a task, $d_i\\omega_i^2$ (adds up to 1)")
     axes.legend(loc="upper right", ncols=3, fontsize=8.5)
 
 
-def _fading(axes: Axes, several: list[xr.Dataset]) -> None:
+def _fading(axes: Any, several: list[xr.Dataset]) -> None:
     number = 0
     for flows in several:
         for i in np.flatnonzero(flows["best_omega"] == 0):
-            color = PALETTE[1 + number]
-            time = flows["time"].values[1:]
+            time, omega, rate = flows["time"].values[1:], flows["omega"].values[:, :, i], float(flows["fading"][i])
             label = f"{flows.attrs['name']}, task {i + 1}"
-            for run in range(flows.sizes["run"]):
-                axes.plot(time, flows["omega"].values[run, 1:, i], color=color, linewidth=1.2, label=label)
-                label = None
-            late = time > 3 / (float(flows["fading"][i]) * float(flows["omega"][0, 0, i]))
-            axes.plot(time[late], 1 / (float(flows["fading"][i]) * time[late]), "--", color=BLACK, linewidth=1.0)
+            lines(axes, time, omega[:, 1:], label, color=PALETTE[1 + number], linewidth=1.2)
+            late = time > 3 / (rate * omega[0, 0])
+            axes.plot(time[late], 1 / (rate * time[late]), "--", color=BLACK, linewidth=1.0)
             number += 1
     axes.plot([], [], "--", color=BLACK, linewidth=1.0, label="1/(K t)")
-    axes.set(xscale="log", yscale="log", xlabel="time, rate × steps", ylabel="score ω of a task left out")
-    axes.set_title("(c) The surrogate: tasks left out fade slowly")
+    axes.set(xscale="log", yscale="log")
+    finish(axes, "(c) The surrogate: tasks left out fade slowly", "time, rate × steps", "score ω of a task left out")
     axes.legend(loc="lower left")
 
 

@@ -4,13 +4,10 @@ After Zhang, Singh, Latham and Saxe, "Training Dynamics of In-Context Learning i
 Conventions are the paper's: attention is divided by the context length N, and time is t/τ in τ dW/dt = -½ ∂L/∂W.
 """
 
-from ._context_moments import cross_moment as cross_moment
-from ._context_moments import input_moment as input_moment
-from ._context_moments import label_power as label_power
+from ._context_moments import TaskMoments as TaskMoments
 from ._context_moments import mean_inverse_length as mean_inverse_length
-from ._context_moments import second_moment as second_moment
+from ._context_moments import moments as moments
 from ._fixed_points import ClosestRegression as ClosestRegression
-from ._fixed_points import FixedPoint as FixedPoint
 from ._fixed_points import FixedPoints as FixedPoints
 from ._fixed_points import Nearest as Nearest
 from ._fixed_points import closest_pcr as closest_pcr
@@ -20,6 +17,7 @@ from ._fixed_points import prediction_distance as prediction_distance
 from ._fixed_points import principal_component_regression_map as principal_component_regression_map
 from ._fixed_points import regression_difference as regression_difference
 from ._fixed_points import shares as shares
+from ._fixed_points import total_share as total_share
 from ._landscape import CriticalRates as CriticalRates
 from ._landscape import Landscape as Landscape
 from ._landscape import fixed_point_landscape as fixed_point_landscape
@@ -28,11 +26,10 @@ from ._landscape import merged_hessian as merged_hessian
 from ._landscape import merged_landscape as merged_landscape
 from ._landscape import separate_hessian as separate_hessian
 from ._levels import Components as Components
-from ._levels import component_gains as component_gains
+from ._levels import FixedPoint as FixedPoint
 from ._levels import components as components
 from ._levels import escape_rates as escape_rates
 from ._levels import fixed_point as fixed_point
-from ._levels import level as level
 from ._levels import levels as levels
 from ._levels import loss_at as loss_at
 from ._levels import minimal_loss as minimal_loss
@@ -42,7 +39,7 @@ from ._merged_course import half_drop_time as half_drop_time
 from ._merged_course import merged_course as merged_course
 from ._merged_course import merged_escape_rate as merged_escape_rate
 from ._merged_course import merged_escape_time as merged_escape_time
-from ._merged_course import merged_start as merged_start
+from ._merged_course import merged_initial as merged_initial
 from ._merged_course import white_course as white_course
 from ._merged_course import white_half_drop_time as white_half_drop_time
 from ._modes import Modes as Modes
@@ -58,7 +55,6 @@ from ._schedule import drop_schedule as drop_schedule
 from ._schedule import predicted_staircase as predicted_staircase
 from ._separate_course import HeadCourse as HeadCourse
 from ._separate_course import aligned_end as aligned_end
-from ._separate_course import aligned_escape_time as aligned_escape_time
 from ._separate_course import aligned_time as aligned_time
 from ._separate_course import aligned_value as aligned_value
 from ._separate_course import head_course as head_course

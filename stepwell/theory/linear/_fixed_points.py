@@ -12,17 +12,9 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
 from .._task_protocols import LinearTask, RegressionTask, require_regression
-from ._levels import Components, component_gains, components, fixed_point, fixed_point_loss, loss_at
+from .._types import Matrix, PerComponent
+from ._levels import Components, FixedPoint, components, fixed_point, loss_at, point_of, regular_principal
 from ._principal import principal
-
-
-@dataclass(frozen=True)
-class FixedPoint:
-    """Components S (`learned`, from 0 in falling order of gain), the map they make and the loss there."""
-
-    learned: tuple[int, ...]
-    effective_map: Float[np.ndarray, "dim dim"]
-    loss: float
 
 
 class FixedPoints:
@@ -34,9 +26,8 @@ class FixedPoints:
     """
 
     def __init__(self, task: LinearTask):
-        self._maps = components(task).maps
-        self._principal = principal(task)
-        self._useful = self._principal.useful
+        self._basis = regular_principal(task)
+        self._maps, self._useful = self._basis.maps, self._basis.useful
 
     @property
     def count(self) -> int:
@@ -46,19 +37,16 @@ class FixedPoints:
     def __iter__(self) -> Iterator[FixedPoint]:
         for size in range(self._useful + 1):
             for learned in itertools.combinations(range(self._useful), size):
-                yield self._point(learned)
+                yield point_of(self._basis, learned, self._maps)
 
     def path(self) -> list[FixedPoint]:
-        r"""$\mathcal M_0, \dots, \mathcal M_D$: the subsets $\{1, \dots, m\}$, which small initial weights visit."""
-        return [self._point(tuple(range(size))) for size in range(self._useful + 1)]
-
-    def _point(self, learned: tuple[int, ...]) -> FixedPoint:
-        return FixedPoint(learned, self._maps[list(learned)].sum(axis=0), fixed_point_loss(self._principal, learned))
+        r"""Return the subsets that small initial weights visit, $\mathcal M_m = \{1, \dots, m\}$, m = 0, …, D."""
+        return [point_of(self._basis, tuple(range(size)), self._maps) for size in range(self._useful + 1)]
 
 
 @checked
 def fixed_points(task: LinearTask) -> FixedPoints:
-    """All fixed points of separate attention on a task, of any rank, made one at a time as they are iterated over.
+    """Return all fixed points of separate attention on a task, of any rank, computed as they are iterated over.
 
     Merged attention has the first and the last of them.
 
@@ -71,9 +59,8 @@ def fixed_points(task: LinearTask) -> FixedPoints:
 
     **Example:**
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> points = sw.theory.linear.fixed_points(sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31))
+    >>> points = sw.theory.linear.fixed_points(sw.tasks.InContextRegression(sw.tasks.covariance([0.6, 0.4]), 31))
     >>> points.count
     4
     >>> [(point.learned, round(point.loss, 3)) for point in points.path()]
@@ -83,10 +70,8 @@ def fixed_points(task: LinearTask) -> FixedPoints:
 
 
 @checked
-def prediction_distance(
-    task: LinearTask, first: Float[np.ndarray, "dim dim"], second: Float[np.ndarray, "dim dim"]
-) -> float:
-    r"""The root mean square difference of the predictions of two maps, over fresh contexts and queries.
+def prediction_distance(task: LinearTask, first: Matrix, second: Matrix) -> float:
+    r"""Return the root mean square difference of the predictions of two maps, over fresh contexts and queries.
 
     $\|C^{1/2}(A - A')\Lambda^{1/2}\|_F = \sqrt{\mathbb E(\hat y - \hat y')^2}$ is the loss's own metric:
     $L(A) = L(A^*) + \mathrm{distance}(A, A^*)^2$. The maps of components are orthogonal in it.
@@ -120,8 +105,8 @@ class Nearest:
 
 
 @checked
-def nearest_fixed_point(task: LinearTask, effective_map: Float[np.ndarray, "dim dim"]) -> Nearest:
-    r"""The fixed point whose map predicts most like a given one, without a search through the subsets.
+def nearest_fixed_point(task: LinearTask, effective_map: Matrix) -> Nearest:
+    r"""Return the fixed point whose map predicts most like a given one, without a search through the subsets.
 
     In the metric of `prediction_distance` the components are orthogonal, of length $\sqrt{\gamma_d}$. So component d
     belongs to the nearest subset if the map has more than half of it, $b_d > \tfrac12\sqrt{\gamma_d}$ (`shares`).
@@ -131,33 +116,28 @@ def nearest_fixed_point(task: LinearTask, effective_map: Float[np.ndarray, "dim 
     - `task`: the regression, an `InContextRegression` or another `LinearTask`.
     - `effective_map`: the map A of a model, of shape (dim, dim), with attention divided by N.
 
-    **Returns:** the nearest `point`, a `FixedPoint`, and its `distance` as `prediction_distance` has it.
+    **Returns:** the `Nearest`: its `point` is a `FixedPoint`.
 
     **Example:**
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
-    >>> nearest = sw.theory.linear.nearest_fixed_point(task, 0.9 * sw.theory.linear.fixed_point(task, [0, 1]))
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> learned = sw.theory.linear.fixed_point(task, [0, 1]).effective_map
+    >>> nearest = sw.theory.linear.nearest_fixed_point(task, 0.9 * learned)
     >>> nearest.point.learned, round(nearest.distance, 3)
     ((0, 1), 0.079)
     """
     basis, held = shares(task, effective_map)
-    chosen = np.flatnonzero(held > 0.5)
-    maps = basis.maps[chosen].sum(axis=0)
-    learned = tuple(chosen.tolist())
-    point = FixedPoint(learned, maps, fixed_point_loss(principal(task), learned))
-    return Nearest(point, prediction_distance(task, effective_map, maps))
+    learned = tuple(np.flatnonzero(held > 0.5).tolist())
+    point = point_of(principal(task), learned, basis.maps)
+    return Nearest(point, prediction_distance(task, effective_map, point.effective_map))
 
 
 @checked
-def shares(
-    task: LinearTask, effective_map: Float[np.ndarray, "dim dim"]
-) -> tuple[Components, Float[np.ndarray, " component"]]:
-    r"""How much of each component a map has: $b_d/\sqrt{\gamma_d} = a_d^\top C A \Lambda M^\top a_d/\gamma_d$.
+def shares(task: LinearTask, effective_map: Matrix) -> tuple[Components, PerComponent]:
+    r"""Return how much of each component a map has, $b_d/\sqrt{\gamma_d} = a_d^\top C A \Lambda M^\top a_d/\gamma_d$.
 
-    Components whose gains are equal may be rotated among themselves; they are returned rotated to fit the map, the
-    largest number first.
+    Components of equal gain, which may be any rotation of these, are rotated to fit the map, the largest number first.
 
     **Arguments:**
 
@@ -168,10 +148,9 @@ def shares(
 
     **Example:**
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31)
-    >>> first, second = (sw.theory.linear.fixed_point(task, [d]) for d in (0, 1))
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.6, 0.4]), 31)
+    >>> first, second = (sw.theory.linear.fixed_point(task, [d]).effective_map for d in (0, 1))
     >>> sw.theory.linear.shares(task, 0.9 * first + 0.2 * second)[1].round(3).tolist()
     [0.9, 0.2]
     """
@@ -195,10 +174,37 @@ def shares(
 
 
 @checked
-def principal_component_regression_map(
-    task: RegressionTask, m: int, *, endless: bool = False
-) -> Float[np.ndarray, "dim dim"]:
-    r"""The map of in-context regression on the first m components, $\hat y = \beta^\top A_m x_q$.
+def total_share(task: LinearTask, effective_map: Float[np.ndarray, "*lead dim dim"]) -> Float[np.ndarray, "*lead"]:
+    r"""Return how many components a map has: the sum of its `shares`, $\sum_d b_d/\sqrt{\gamma_d}$.
+
+    It is 1 for a head that has learned one component, and also where heads share components among themselves: those of
+    rank one whose maps add up to several are projections, whose trace is their rank.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
+    - `effective_map`: maps A, of shape (…, dim, dim), with attention divided by N: those of a model or of its heads.
+
+    **Returns:** a number for each map.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31)
+    >>> first, second = (sw.theory.linear.fixed_point(task, [d]).effective_map for d in (0, 1))
+    >>> sw.theory.linear.total_share(task, np.stack([first, 0.9 * first + 0.2 * second])).round(3).tolist()
+    [1.0, 1.1]
+    """
+    own = principal(task)
+    weights = own.curvatures[: own.useful] / own.sizes[: own.useful]
+    dual = (own.keys[:, : own.useful] * weights) @ own.queries[:, : own.useful].T
+    return np.einsum("...ij,ij->...", effective_map, dual)
+
+
+@checked
+def principal_component_regression_map(task: RegressionTask, m: int, *, endless: bool = False) -> Matrix:
+    r"""Return the map of in-context regression on the first m components, $\hat y = \beta^\top A_m x_q$.
 
     At the task's context lengths it is the fixed point $\mathcal M_m$, whose components are shrunk as noise and short
     contexts demand. In the limit $N \to\infty$, with $f_d$, $s_d$ the eigenpairs of
@@ -221,20 +227,15 @@ def principal_component_regression_map(
 
     **Example:** with an infinite context, the inverse of the first eigenvalue; with 10 pairs, less.
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 10)
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.6, 0.4]), 10)
     >>> maps = [sw.theory.linear.principal_component_regression_map(task, 1, endless=end) for end in (True, False)]
     >>> [each.diagonal().round(2).tolist() for each in maps]
     [[1.67, 0.0], [1.32, 0.0]]
     """
-    require_regression(task)
-    dim = task.covariance.shape[0]
-    m = checks.whole("number of components", m, least=0)
-    if m > dim:
-        raise InvalidInput(f"{m} components are asked for; there are {dim}, so give m from 0 to {dim}")
+    m, dim = _components_of(task, m)
     if not endless:
-        return fixed_point(task, range(m))
+        return fixed_point(task, range(m)).effective_map
     spread, axes = np.linalg.eigh(task.task_covariance)
     root = (axes * np.sqrt(np.clip(spread, 0.0, None))) @ axes.T
     sizes, vectors = np.linalg.eigh(root @ task.covariance @ root)
@@ -244,8 +245,17 @@ def principal_component_regression_map(
     return (half / sizes[kept]) @ half.T
 
 
+def _components_of(task: RegressionTask, m: int) -> tuple[int, int]:
+    """The number of components asked for, and how many there are."""
+    require_regression(task)
+    m, dim = checks.whole("number of components", m, least=0), len(task.covariance)
+    if m > dim:
+        raise InvalidInput(f"{m} components are asked for; there are {dim}, so give m from 0 to {dim}")
+    return m, dim
+
+
 def regression_difference(task: RegressionTask, m: int) -> float:
-    r"""The mean squared difference of the predictions at $\mathcal M_m$ from those of regression within the context.
+    r"""Return the mean squared difference of predictions at $\mathcal M_m$ from those of regression in context.
 
     That regression is least squares on the first m principal components of the inputs, in each context by itself. Both
     use the same $\beta$; attention multiplies it by the map $A_m = \sum_{d\le m} a_d\, e_d e_d^\top$, the regression
@@ -268,19 +278,14 @@ def regression_difference(task: RegressionTask, m: int) -> float:
 
     **Example:** a tenth of the difference in contexts ten times as long, nearly.
 
-    >>> import numpy as np
     >>> import stepwell as sw
     >>> for length in (100, 1000):
-    ...     task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), length)
+    ...     task = sw.tasks.InContextRegression(sw.tasks.covariance([0.6, 0.4]), length)
     ...     print(f"{sw.theory.linear.regression_difference(task, 1):.5f}")
     0.01187
     0.00120
     """
-    require_regression(task)
-    dim = task.covariance.shape[0]
-    m = checks.whole("number of components", m, least=0)
-    if m > dim:
-        raise InvalidInput(f"{m} components are asked for; there are {dim}, so give m from 0 to {dim}")
+    m, dim = _components_of(task, m)
     lengths = task.context.counts
     if len(lengths) != 1 or lengths[0] <= m + 1 or not np.array_equal(task.task_covariance, np.eye(dim)):
         raise InvalidInput(
@@ -291,7 +296,7 @@ def regression_difference(task: RegressionTask, m: int) -> float:
     kept = lam[:m]
     noise = float(lam[m:].sum()) + task.noise_variance
     # a_d λ_d, the part of a component that attention keeps; a gain is λ_d times that.
-    held = component_gains(task)[:m] / kept
+    held = components(task).gains[:m] / kept
     own = kept * (held**2 - 2 * held + 1 + held**2 * (1 + kept.sum() / kept) / length)
     return float(own.sum() + noise / length * (np.sum(held**2 - 2 * held) + m * length / (length - m - 1)))
 
@@ -310,10 +315,11 @@ class ClosestRegression:
 
 
 @checked
-def closest_pcr(task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"]) -> ClosestRegression:
-    r"""The m for which `principal_component_regression_map(task, m)` predicts most like a given map.
+def closest_pcr(task: RegressionTask, effective_map: Matrix) -> ClosestRegression:
+    r"""Return the number of components with which principal component regression predicts most like a map.
 
-    Squared distances are $\|B\|^2 + \sum_{d\le m}(\gamma_d - 2\sqrt{\gamma_d}\,b_d)$ in the terms of
+    It is the m of `principal_component_regression_map(task, m)`. Squared distances are
+    $\|B\|^2 + \sum_{d\le m}(\gamma_d - 2\sqrt{\gamma_d}\,b_d)$ in the terms of
     `nearest_fixed_point`, so all m are compared at once. Where gains are equal the components are rotated to fit.
 
     **Arguments:**
@@ -321,15 +327,13 @@ def closest_pcr(task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"
     - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
     - `effective_map`: the map A of a model, of shape (dim, dim), with attention divided by N.
 
-    **Returns:** the `ClosestRegression`: `m`, the `distance` of its predictions from the map's and the `excess` of the
-    map's loss over its own.
+    **Returns:** the `ClosestRegression`.
 
     **Example:**
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
-    >>> closest = sw.theory.linear.closest_pcr(task, 0.9 * sw.theory.linear.fixed_point(task, [0, 1]))
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> closest = sw.theory.linear.closest_pcr(task, 0.9 * sw.theory.linear.fixed_point(task, [0, 1]).effective_map)
     >>> closest.m, round(closest.distance, 3), round(closest.excess, 4)
     (2, 0.079, 0.0062)
     """
@@ -337,8 +341,5 @@ def closest_pcr(task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"
     squares = np.concatenate([[0.0], np.cumsum(basis.gains * (1 - 2 * held))])
     m = int(np.argmin(squares))
     regression = basis.maps[:m].sum(axis=0)
-    return ClosestRegression(
-        m,
-        prediction_distance(task, effective_map, regression),
-        loss_at(task, effective_map) - loss_at(task, regression),
-    )
+    excess = loss_at(task, effective_map) - loss_at(task, regression)
+    return ClosestRegression(m, prediction_distance(task, effective_map, regression), excess)

@@ -1,6 +1,6 @@
 """The loss of a map, the components that heads learn one at a time, and the levels of the loss."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,8 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
 from .._task_protocols import LinearTask
-from ._context_moments import cross_moment, label_power, second_moment
+from .._types import Matrix, PerComponent
+from ._context_moments import moments
 from ._principal import Principal, principal, require_regular
 
 
@@ -23,14 +24,14 @@ class Components:
     - `maps`: $A_d = a_d a_d^\top M$, of rank one; a set S of learned components is the map $\sum_{d \in S} A_d$.
     """
 
-    gains: Float[np.ndarray, " component"]
+    gains: PerComponent
     keys: Float[np.ndarray, "dim component"]
     maps: Float[np.ndarray, "component dim dim"]
 
 
 @checked
 def components(task: LinearTask) -> Components:
-    r"""The components that heads of rank one learn one at a time.
+    r"""Return the components that heads of rank one learn one at a time.
 
     They solve $M\Lambda M^\top a_d = \gamma_d\, C a_d$.
 
@@ -47,8 +48,7 @@ def components(task: LinearTask) -> Components:
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `LinearTask`. Its covariance must
-      not be singular.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`, of regular covariance.
 
     **Returns:** the `Components`: their gains, keys and maps, in falling order of gain.
 
@@ -61,8 +61,7 @@ def components(task: LinearTask) -> Components:
     >>> basis.gains.round(3).tolist(), basis.maps[0].round(3).tolist()
     ([0.712, 0.201], [[1.069, 0.879], [0.879, 0.724]])
     """
-    basis = principal(task)
-    require_regular(basis)
+    basis = regular_principal(task)
     some = basis.sizes > 0
     keys = np.empty_like(basis.keys)
     keys[:, some] = basis.key_factors[:, some] / np.sqrt(basis.sizes[some])
@@ -72,11 +71,11 @@ def components(task: LinearTask) -> Components:
 
 
 @checked
-def loss_at(task: LinearTask, effective_map: Float[np.ndarray, "dim dim"]) -> float:
-    r"""The population loss of a map A.
+def loss_at(task: LinearTask, effective_map: Matrix) -> float:
+    r"""Return the population loss $L(A)$ of an effective map A.
 
-    $L(A) = \mathrm{tr}(\Omega\Lambda) - 2\,\mathrm{tr}(A^\top M \Lambda) + \mathrm{tr}(A^\top C A \Lambda)$, with M the
-    `cross_moment` and C the `second_moment`.
+    $L(A) = \mathrm{tr}(\Omega\Lambda) - 2\,\mathrm{tr}(A^\top M \Lambda) + \mathrm{tr}(A^\top C A \Lambda)$, with M
+    and C of `moments`.
 
     **Arguments:**
 
@@ -88,9 +87,8 @@ def loss_at(task: LinearTask, effective_map: Float[np.ndarray, "dim dim"]) -> fl
 
     **Example:** a model that has learned half of the best map.
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> best = sw.theory.linear.minimizer(task)
     >>> [round(sw.theory.linear.loss_at(task, part * best), 3) for part in (0.0, 0.5, 1.0)]
     [1.0, 0.352, 0.136]
@@ -101,12 +99,11 @@ def loss_at(task: LinearTask, effective_map: Float[np.ndarray, "dim dim"]) -> fl
 
 
 @checked
-def minimizer(task: LinearTask) -> Float[np.ndarray, "dim dim"]:
-    r"""The map of least loss, $A^* = C^{-1} M$.
+def minimizer(task: LinearTask) -> Matrix:
+    r"""Return the map of least loss, $A^* = C^{-1} M$.
 
     In the paper's case it is $(\Lambda + (\Lambda + \mathrm{tr}(\Lambda) I)/N)^{-1}$: least squares in context, shrunk
-    for a finite context. Merged attention ends there. Where $\Lambda$ is singular the loss does not depend on all of A,
-    and the solution of least norm is taken.
+    for a finite context. Merged attention ends there. Where $\Lambda$ is singular it is the one of least norm.
 
     **Arguments:**
 
@@ -116,21 +113,21 @@ def minimizer(task: LinearTask) -> Float[np.ndarray, "dim dim"]:
 
     **Example:**
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 10)
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.6, 0.4]), 10)
     >>> sw.theory.linear.minimizer(task).diagonal().round(3).tolist()
     [1.316, 1.852]
     """
     basis = principal(task)
     if basis.regular:
         return (basis.key_factors / basis.curvatures) @ basis.query_factors.T
-    return np.linalg.lstsq(second_moment(task), cross_moment(task))[0]
+    known = moments(task)
+    return np.linalg.lstsq(known.second, known.cross)[0]
 
 
 @checked
 def minimal_loss(task: LinearTask) -> float:
-    r"""The loss of the `minimizer`, $L(A^*) = \mathrm{tr}(\Omega\Lambda) - \mathrm{tr}(A^{*\top} M \Lambda)$.
+    r"""Return the loss of the `minimizer`, $L(A^*) = \mathrm{tr}(\Omega\Lambda) - \mathrm{tr}(A^{*\top} M \Lambda)$.
 
     For Gaussian inputs it is computed without that difference, which for a long context has no digits left.
 
@@ -142,9 +139,8 @@ def minimal_loss(task: LinearTask) -> float:
 
     **Example:**
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> print(f"{sw.theory.linear.minimal_loss(task):.4f}")
     0.1360
     """
@@ -152,62 +148,14 @@ def minimal_loss(task: LinearTask) -> float:
 
 
 @checked
-def component_gains(task: LinearTask) -> Float[np.ndarray, " component"]:
-    r"""The fall of the loss that each component brings, $\gamma_1 \ge \dots \ge \gamma_D$ (see `components`).
-
-    In the paper's case $\gamma_d = \lambda_d / (1 + (1 + \mathrm{tr}\Lambda/\lambda_d)/N)$.
-
-    **Arguments:**
-
-    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
-
-    **Returns:** the gains in falling order, one for each of the D components.
-
-    **Example:**
-
-    >>> import numpy as np
-    >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
-    >>> sw.theory.linear.component_gains(task).round(3).tolist()
-    [0.359, 0.263, 0.168, 0.074]
-    """
-    return components(task).gains
-
-
-@checked
-def level(task: LinearTask, learned: Collection[int]) -> float:
-    r"""The loss where the components S are learned, $L(S) = \mathrm{tr}(\Omega\Lambda) - \sum_{d\in S}\gamma_d$.
-
-    There are 2^D subsets.
-
-    **Arguments:**
-
-    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
-    - `learned`: S, the components that are learned, counted from 0 in falling order of gain. Repetitions do not count.
-
-    **Returns:** the mean squared error of the fixed point S.
-
-    **Example:** the loss after the first component, and if the third were learned with it.
-
-    >>> import numpy as np
-    >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
-    >>> print(f"{sw.theory.linear.level(task, [0]):.3f}, {sw.theory.linear.level(task, [0, 2]):.3f}")
-    0.641, 0.473
-    """
-    basis = _regular(task)
-    return fixed_point_loss(basis, component_indices(learned, basis.sizes.size))
-
-
-@checked
 def levels(task: LinearTask) -> Float[np.ndarray, " level"]:
-    r"""The losses of the long plateaus, $L_0, \dots, L_D$, with 0 to D components learned.
+    r"""Return the losses of the long plateaus, $L_0, \dots, L_D$, with 0 to D components learned.
 
     $L_r$ is the least loss of any map of rank r. Components come in falling order of gain, because any other subset of
     the same size is a *strict* saddle: heads in use turn towards a component of larger gain in a time of order
     $\ln(1/w_{init})$, whereas a fresh head needs one of order $1/w_{init}$. In the paper's case this is the order of
     falling $\lambda_d$. Where the driving $\Lambda\Omega\Lambda$ is strongest for a component that has not the largest
-    gain, that one may show first as a short-lived step, at `level(task, subset)`.
+    gain, that one may show first as a short-lived step, at the loss of that `fixed_point`.
 
     **Arguments:**
 
@@ -217,47 +165,55 @@ def levels(task: LinearTask) -> Float[np.ndarray, " level"]:
 
     **Example:**
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> sw.theory.linear.levels(task).round(3).tolist()
     [1.0, 0.641, 0.377, 0.21, 0.136]
     """
-    basis = _regular(task)
+    basis = regular_principal(task)
     # Upwards from the last, which may be far below the first, so that it keeps its digits.
     losses = basis.floor + np.concatenate([np.cumsum(basis.gains[::-1])[::-1], [0.0]])
-    losses[0] = label_power(task)
+    losses[0] = moments(task).label_power
     return losses
 
 
-@checked
-def fixed_point(task: LinearTask, learned: Collection[int]) -> Float[np.ndarray, "dim dim"]:
-    r"""The effective map where the components S are learned, $\sum_{d\in S} A_d$.
+@dataclass(frozen=True)
+class FixedPoint:
+    """Components S (`learned`, from 0 in falling order of gain), the map they make and the loss there."""
 
-    In the paper's case it is $\sum_{d\in S} (\lambda_d/c_d)\, e_d e_d^\top$.
+    learned: tuple[int, ...]
+    effective_map: Matrix
+    loss: float
+
+
+@checked
+def fixed_point(task: LinearTask, learned: Collection[int]) -> FixedPoint:
+    r"""Return the fixed point where the components S are learned: one of $2^D$.
+
+    Its map is $\sum_{d\in S} A_d$ (paper: $\sum_{d\in S} (\lambda_d/c_d)\, e_d e_d^\top$), its loss
+    $L(S) = \mathrm{tr}(\Omega\Lambda) - \sum_{d\in S}\gamma_d$ (`components`).
 
     **Arguments:**
 
     - `task`: the regression, an `InContextRegression` or another `LinearTask`.
-    - `learned`: S, the components that are learned, counted from 0 in falling order of gain.
+    - `learned`: S, the components that are learned, counted from 0 in falling order of gain. Repetitions do not count.
 
-    **Returns:** the map A with $\hat y = \beta^\top A x_q$, of shape (dim, dim).
+    **Returns:** the `FixedPoint`: `learned` in order, its `effective_map` and its `loss`, a mean squared error.
 
-    **Example:**
+    **Example:** the loss after the first component, and if the third were learned with it.
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 10)
-    >>> sw.theory.linear.fixed_point(task, [0]).diagonal().round(3).tolist()
-    [1.316, 0.0]
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> [round(sw.theory.linear.fixed_point(task, learned).loss, 3) for learned in ([0], [0, 2])]
+    [0.641, 0.473]
     """
-    basis = components(task)
-    return basis.maps[component_indices(learned, basis.gains.size)].sum(axis=0)
+    basis = regular_principal(task)
+    return point_of(basis, component_indices(learned, basis.sizes.size), basis.maps)
 
 
 @checked
-def escape_rates(task: LinearTask) -> Float[np.ndarray, " component"]:
-    r"""The rate at which a small head grows on each plateau, $\rho_m = \|G_m\|_2$, $G_m = M\Lambda - C A_m \Lambda$.
+def escape_rates(task: LinearTask) -> PerComponent:
+    r"""Return the rate at which a small head grows on each plateau, $\rho_m = \|M\Lambda - C A_m \Lambda\|_2$.
 
     A small aligned head on plateau m grows as $\tau\dot v = \rho_m v^2$, and leaves after about $\tau/(\rho_m v_0)$.
     In the paper's case $\rho_m = \lambda_{m+1}^2$.
@@ -270,31 +226,32 @@ def escape_rates(task: LinearTask) -> Float[np.ndarray, " component"]:
 
     **Example:**
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> sw.theory.linear.escape_rates(task).round(3).tolist()
     [0.16, 0.09, 0.04, 0.01]
     """
-    basis = _regular(task)
+    basis = regular_principal(task)
     driven = [(basis.keys[:, m:] * basis.sizes[m:]) @ basis.queries[:, m:].T for m in range(basis.sizes.size)]
     return np.linalg.norm(np.stack(driven), ord=2, axis=(1, 2))
 
 
-def fixed_point_loss(basis: Principal, learned: Sequence[int]) -> float:
-    """The loss where these components are learned: the least, and the gains of the others."""
-    return float(basis.floor + np.delete(basis.gains, list(learned)).sum())
+def point_of(basis: Principal, learned: tuple[int, ...], maps: Float[np.ndarray, "component dim dim"]) -> FixedPoint:
+    """The fixed point of these components, whose maps are given. Its loss is the least, and the gains of the others."""
+    loss = float(basis.floor + np.delete(basis.gains, list(learned)).sum())
+    return FixedPoint(learned, maps[list(learned)].sum(axis=0), loss)
 
 
-def _regular(task: LinearTask) -> Principal:
+def regular_principal(task: LinearTask) -> Principal:
+    """The principal directions, if the inputs vary in all."""
     basis = principal(task)
     require_regular(basis)
     return basis
 
 
-def component_indices(learned: Collection[int], size: int) -> list[int]:
+def component_indices(learned: Collection[int], size: int) -> tuple[int, ...]:
     """The components asked for, in order and once each, if all are among 0 to size - 1."""
-    chosen = sorted(set(learned))
+    chosen = tuple(sorted(set(learned)))
     if any(not 0 <= d < size for d in chosen):
-        raise InvalidInput(f"components {chosen} are asked for; they count from 0 to {size - 1}")
+        raise InvalidInput(f"components {list(chosen)} are asked for; they count from 0 to {size - 1}")
     return chosen

@@ -9,9 +9,10 @@ from jaxtyping import Float
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
-from .._integrate import integrate, require_positive, require_times
+from .._integrate import Path, integrate, require_positive, require_times
 from .._task_protocols import LinearTask, RegressionTask
-from ._context_moments import cross_moment, input_moment
+from .._types import PerMode, PerTime
+from ._context_moments import moments
 from ._modes import Modes, modes
 
 _PATIENCE = 1e6
@@ -22,15 +23,15 @@ _PATIENCE = 1e6
 class MergedCourse:
     """A predicted run: `times` in units of τ, `loss`, `value` v(t) and `key_query` u_d(t), modes as in `Modes`."""
 
-    times: Float[np.ndarray, " time"]
-    loss: Float[np.ndarray, " time"]
-    value: Float[np.ndarray, " time"]
+    times: PerTime
+    loss: PerTime
+    value: PerTime
     key_query: Float[np.ndarray, "time mode"]
 
 
 @checked
 def merged_escape_rate(task: LinearTask) -> float:
-    r"""The rate at which small weights of merged attention grow, $\|M\Lambda\|_F$.
+    r"""Return the rate at which small weights of merged attention grow, $\|M\Lambda\|_F$.
 
     In the paper's case it is $\|\Lambda^2\|_F$. Zero is a strict saddle, whose lowest Hessian eigenvalue is
     $-2\|M\Lambda\|_F$, once per head.
@@ -43,18 +44,18 @@ def merged_escape_rate(task: LinearTask) -> float:
 
     **Example:**
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> print(f"{sw.theory.linear.merged_escape_rate(task):.4f}")
     0.1881
     """
-    return float(np.linalg.norm(cross_moment(task) @ input_moment(task)))
+    known = moments(task)
+    return float(np.linalg.norm(known.cross @ known.input))
 
 
 @checked
 def merged_escape_time(task: LinearTask, initial_weight: float) -> float:
-    r"""When the drop of merged attention comes, by its scale: $t/\tau \approx \ln(1/w_{init}) / \|M\Lambda\|_F$.
+    r"""Return the approximate time of the drop of merged attention, $t/\tau \approx \ln(1/w_{init}) / \|M\Lambda\|_F$.
 
     `half_drop_time` has the time itself.
 
@@ -65,11 +66,10 @@ def merged_escape_time(task: LinearTask, initial_weight: float) -> float:
 
     **Returns:** the time, in units of τ.
 
-    **Example:** a start a thousand times smaller only doubles the wait.
+    **Example:** initial weights a thousand times smaller only double the wait.
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> [round(float(sw.theory.linear.merged_escape_time(task, size)), 1) for size in (1e-3, 1e-6)]
     [36.7, 73.4]
     """
@@ -78,14 +78,14 @@ def merged_escape_time(task: LinearTask, initial_weight: float) -> float:
 
 
 @checked
-def merged_start(
+def merged_initial(
     task: RegressionTask, values: Float[np.ndarray, " head"], key_queries: Float[np.ndarray, "head dim dim"]
-) -> tuple[float, Float[np.ndarray, " mode"]]:
-    r"""The start (v(0), u(0)) of the scalar equations of `merged_course`, from the initial weights of all heads.
+) -> tuple[float, PerMode]:
+    r"""Return the initial values (v(0), u(0)) of the equations of `merged_course`, from the weights of all heads.
 
     Near zero $\dot v_h = \langle U_h, M\Lambda\rangle$, $\dot U_h = v_h M\Lambda$: only
     $\mu_h = \tfrac12(v_h + \langle U_h, g\rangle)$ grows, $g = M\Lambda/\|M\Lambda\|_F$. So all heads act as one, which
-    starts at $v = \|\mu\|$, $U = \|\mu\|\, g$.
+    begins at $v = \|\mu\|$, $U = \|\mu\|\, g$.
 
     **Arguments:**
 
@@ -101,11 +101,12 @@ def merged_start(
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(np.eye(2), 31)
     >>> values = np.array([0.03, 0.04])
-    >>> v, u = sw.theory.linear.merged_start(task, values, values[:, None, None] * np.eye(2) / np.sqrt(2))
+    >>> v, u = sw.theory.linear.merged_initial(task, values, values[:, None, None] * np.eye(2) / np.sqrt(2))
     >>> round(v, 3), u.round(4).tolist()
     (0.05, [0.0354, 0.0354])
     """
-    driving = cross_moment(task) @ input_moment(task)
+    known = moments(task)
+    driving = known.cross @ known.input
     unit = driving / np.linalg.norm(driving)
     growing = (values + np.einsum("hij,ij->h", key_queries, unit)) / 2
     along = modes(task).driving
@@ -114,10 +115,8 @@ def merged_start(
 
 
 @checked
-def merged_course(
-    task: RegressionTask, times: Float[np.ndarray, " time"], value: float, key_query: Float[np.ndarray, " mode"]
-) -> MergedCourse:
-    r"""The course of merged attention from small weights, by D + 1 scalar equations.
+def merged_course(task: RegressionTask, times: PerTime, value: float, key_query: PerMode) -> MergedCourse:
+    r"""Return the course of merged attention from small weights, by D + 1 scalar equations.
 
     $\tau\dot v = \sum_d u_d r_d$, $\tau\dot u_d = v r_d$, $r_d = \lambda_d m_d - \lambda_d c_d v u_d$:
     the flow of merged attention with the map $A = \sum_d v u_d\, e_d e_d^\top$ (paper: white covariance only). The
@@ -127,28 +126,24 @@ def merged_course(
 
     - `task`: the regression, of one output, whose two covariances have common eigenvectors.
     - `times`: the times at which the course is asked for, in units of τ; increasing, from 0 on.
-    - `value`: v(0), for instance of `merged_start`.
+    - `value`: v(0), for instance of `merged_initial`.
     - `key_query`: $u_d(0)$ for each mode d, in the order of `modes`.
 
     **Returns:** the `MergedCourse`: the loss, $v(t)$ and $u_d(t)$ at `times`.
 
     **Example:** one abrupt drop, from the first level to the last.
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
-    >>> course = sw.theory.linear.merged_course(task, np.array([0.0, 20.0, 40.0, 400.0]), 1e-3, np.full(4, 5e-4))
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> course = sw.theory.linear.merged_course(task, [0.0, 20.0, 40.0, 400.0], 1e-3, [5e-4] * 4)
     >>> course.loss.round(3).tolist()
     [1.0, 0.999, 0.562, 0.136]
     """
     require_times(times)
     eigenmodes = modes(task)
     start = np.concatenate([[value], key_query])
-    if times[-1] == 0.0 or not start.any():
-        states = np.tile(start, (times.size, 1))
-    else:
-        field, jacobian = _equations(eigenmodes)
-        states = integrate(field, start, float(times[-1]), jacobian=jacobian, times=times).states
+    field, jacobian = _equations(eigenmodes)
+    states = integrate(field, start, float(times[-1]), jacobian=jacobian, times=times).states
     # A sum of positive terms: what cannot be learned, and what is not learned yet.
     missing = states[:, :1] * states[:, 1:] - eigenmodes.ends
     loss = eigenmodes.remains.sum() + missing**2 @ eigenmodes.curvature
@@ -156,8 +151,8 @@ def merged_course(
 
 
 @checked
-def half_drop_time(task: RegressionTask, value: float, key_query: Float[np.ndarray, " mode"]) -> float:
-    r"""The time at which the loss of merged attention is halfway down.
+def half_drop_time(task: RegressionTask, value: float, key_query: PerMode) -> float:
+    r"""Return the time at which the loss of merged attention is halfway down.
 
     That is $\tfrac12(L_0 + L_D)$, halfway between its first and its last level.
 
@@ -165,19 +160,32 @@ def half_drop_time(task: RegressionTask, value: float, key_query: Float[np.ndarr
 
     - `task`: the regression, of one output, whose two covariances have common eigenvectors.
     - `value`: v(0), as in `merged_course`.
-    - `key_query`: $u_d(0)$ for each mode d, in the order of `modes`. Not all of the start may be zero.
+    - `key_query`: $u_d(0)$ for each mode d, in the order of `modes`. Not all of the initial weights may be zero.
 
-    **Returns:** the time, in units of τ; 0 if the start is past that loss, infinite if the loss does not get there.
+    **Returns:** the time, in units of τ; 0 if the initial loss is below that, infinite if the loss does not get there.
 
     **Example:**
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
-    >>> print(f"{sw.theory.linear.half_drop_time(task, 1e-3, np.full(4, 5e-4)):.2f}")
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> print(f"{sw.theory.linear.half_drop_time(task, 1e-3, [5e-4] * 4):.2f}")
     39.91
     """
-    eigenmodes = modes(task)
+    return _half_drop(modes(task), value, key_query).time
+
+
+def drop_duration(eigenmodes: Modes, value: float, key_query: PerMode) -> float:
+    r"""The time in which the loss would fall from its first to its last level as fast as it does halfway down.
+
+    The loss falls at the rate $2(\dot v^2 + \sum_d\dot u_d^2)$. Infinite if it does not get there.
+    """
+    path = _half_drop(eigenmodes, value, key_query)
+    velocity = _equations(eigenmodes)[0](path.state)
+    return float(eigenmodes.gains.sum() / (2 * velocity @ velocity)) if path.crossed else np.inf
+
+
+def _half_drop(eigenmodes: Modes, value: float, key_query: PerMode) -> Path:
+    """The course to where the loss is halfway down; the time is infinite if it does not get there."""
     start = np.concatenate([[value], key_query])
     size = float(np.linalg.norm(start))
     require_positive("size of the initial weights", size)
@@ -186,16 +194,14 @@ def half_drop_time(task: RegressionTask, value: float, key_query: Float[np.ndarr
     def fallen(state: np.ndarray) -> float:
         return merged_gain(eigenmodes, state[0], state[1:]) - half
 
-    if fallen(start) >= 0:
-        return 0.0
     # Far beyond the time wanted: the event ends the integration.
     slowest = float(eigenmodes.driving[eigenmodes.driving > 0].min())
     field, jacobian = _equations(eigenmodes)
     path = integrate(field, start, _PATIENCE * (1 + abs(np.log(size))) / slowest, jacobian=jacobian, event=fallen)
-    return path.time if path.crossed else np.inf
+    return path if path.crossed else path._replace(time=np.inf)
 
 
-def merged_gain(eigenmodes: Modes, value: float, key_query: Float[np.ndarray, " mode"]) -> float:
+def merged_gain(eigenmodes: Modes, value: float, key_query: PerMode) -> float:
     r"""By how much the loss is below that of zero weights, $\sum_d (2g_da_d - \lambda_dc_da_d^2)$, $a_d = vu_d$."""
     a = value * key_query
     return float(a @ (2 * eigenmodes.driving - eigenmodes.curvature * a))
@@ -220,10 +226,10 @@ def _equations(eigenmodes: Modes):
 
 
 @checked
-def white_course(task: RegressionTask, times: Float[np.ndarray, " time"], initial_weight: float) -> MergedCourse:
-    r"""The course of merged attention on white inputs, $\Lambda = \lambda I$, $\Omega = \omega I$, in closed form.
+def white_course(task: RegressionTask, times: PerTime, initial_weight: float) -> MergedCourse:
+    r"""Return the course of merged attention where $\Lambda = \lambda I$ and $\Omega = \omega I$, in closed form.
 
-    The start is aligned, with $\|w_2\| = \|W_1\| = w_{init}$.
+    The initial weights are aligned, with $\|w_2\| = \|W_1\| = w_{init}$.
     With $s = \|w_2\|\|W_1\|$, $s(0) = w_{init}^2$, $m = \lambda\omega$, $c$ as in `Modes`:
     $\tau\dot s = 2s(\sqrt D\,\lambda m - \lambda c\, s)$, so
     $s = s_\infty/(1 + (s_\infty/s(0) - 1)\, e^{-\kappa t/\tau})$ with
@@ -251,10 +257,10 @@ def white_course(task: RegressionTask, times: Float[np.ndarray, " time"], initia
     eigenmodes = _white(task)
     dim = eigenmodes.variances.size
     rate, end = _logistic(eigenmodes)
-    # In log odds, so that neither a tiny start nor a long time overflows; a start at or above the end has none.
+    # In log odds, so that neither tiny initial weights nor a long time overflow; at or above the end there are none.
     ratio = initial_weight**2 / end
     if ratio >= 1:
-        raise InvalidInput(f"initial_weight is {initial_weight}; the closed form starts below the end, {end**0.5:.3g}")
+        raise InvalidInput(f"initial_weight is {initial_weight}; the closed form begins below the end, {end**0.5:.3g}")
     s = end * scipy.special.expit(np.log(ratio) - np.log1p(-ratio) + rate * times)
     missing = end * scipy.special.expit(np.log1p(-ratio) - np.log(ratio) - rate * times)
     loss = eigenmodes.remains.sum() + eigenmodes.curvature[0] * missing**2
@@ -263,7 +269,7 @@ def white_course(task: RegressionTask, times: Float[np.ndarray, " time"], initia
 
 @checked
 def white_half_drop_time(task: RegressionTask, initial_weight: float) -> float:
-    r"""The time at which the loss of merged attention on white inputs is halfway down, in closed form.
+    r"""Return the time at which the loss of merged attention on white inputs is halfway down, in closed form.
 
     It is halfway between the first and the last level at $s/s_\infty = 1 - 1/\sqrt2 =: x$, with $s$, $s_\infty$, κ as
     in `white_course`:
@@ -272,9 +278,9 @@ def white_half_drop_time(task: RegressionTask, initial_weight: float) -> float:
     **Arguments:**
 
     - `task`: the regression, of one output, whose two covariances are multiples of the identity.
-    - `initial_weight`: $w_{init}$, above 0: the norm of all values, and of all merged matrices, at the aligned start.
+    - `initial_weight`: $w_{init}$, above 0: the norm of all values, and of all merged matrices, which are aligned.
 
-    **Returns:** the time, in units of τ; 0 if the start is past the half.
+    **Returns:** the time, in units of τ; 0 if the initial loss is below that.
 
     **Example:** as `half_drop_time`, which integrates.
 

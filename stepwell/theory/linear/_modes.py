@@ -10,6 +10,7 @@ from stepwell._util.errors import InvalidInput
 from stepwell._util.spectrum import spectrum_of
 
 from .._task_protocols import LinearTask, require_gaussian
+from .._types import Matrix, PerMode
 from ._context_moments import mean_inverse_length
 from ._principal import principal, require_regular, rotated
 
@@ -28,36 +29,36 @@ class Modes:
     """
 
     directions: Float[np.ndarray, "dim mode"]
-    variances: Float[np.ndarray, " mode"]
-    task_variances: Float[np.ndarray, " mode"]
-    cross: Float[np.ndarray, " mode"]
-    second: Float[np.ndarray, " mode"]
-    remains: Float[np.ndarray, " mode"]
+    variances: PerMode
+    task_variances: PerMode
+    cross: PerMode
+    second: PerMode
+    remains: PerMode
 
     @property
-    def driving(self) -> Float[np.ndarray, " mode"]:
+    def driving(self) -> PerMode:
         r"""$g_d = \lambda_d m_d$, eigenvalue of $M\Lambda$: what moves small weights. The paper's $\lambda_d^2$."""
         return self.variances * self.cross
 
     @property
-    def curvature(self) -> Float[np.ndarray, " mode"]:
+    def curvature(self) -> PerMode:
         r"""$\lambda_d c_d$, what holds the weights back."""
         return self.variances * self.second
 
     @property
-    def ends(self) -> Float[np.ndarray, " mode"]:
+    def ends(self) -> PerMode:
         r"""$a_d = m_d/c_d$, eigenvalue of the map once the mode is learned."""
         return self.cross / self.second
 
     @property
-    def gains(self) -> Float[np.ndarray, " mode"]:
+    def gains(self) -> PerMode:
         r"""$\gamma_d = \lambda_d m_d^2 / c_d$, the fall of the loss."""
         return self.driving * self.ends
 
 
 @checked
 def modes(task: LinearTask) -> Modes:
-    r"""The modes of a task: its scalars along the shared eigenvectors of $\Lambda$ and $\Omega$.
+    r"""Return the modes of a task: its scalars along the shared eigenvectors of $\Lambda$ and $\Omega$.
 
     Eigenvectors are those of $\Lambda$ and, within each of its eigenspaces, of $\Omega$.
     Raises `InvalidInput` if the covariance is singular, or the two covariances do not commute.
@@ -95,8 +96,7 @@ def modes(task: LinearTask) -> Modes:
     if off_diagonal > lam.size * np.sqrt(_EPS) * np.abs(shared).max():
         raise InvalidInput(
             "covariance and task_covariance have no common eigenvectors "
-            f"(off-diagonal {off_diagonal:.2g}), which scalar equations need; use levels and drop_schedule, "
-            "which need none"
+            f"(off-diagonal {off_diagonal:.2g}), which scalar equations need; use levels, which need none"
         )
     omega = np.clip(np.diagonal(shared), 0.0, None)
     order = np.argsort(-lam * omega, kind="stable")
@@ -107,6 +107,6 @@ def modes(task: LinearTask) -> Modes:
     return Modes(vectors[:, order], lam, omega, cross, lam * (cross + surplus), remains)
 
 
-def _off_diagonal(matrix: Float[np.ndarray, "dim dim"]) -> float:
+def _off_diagonal(matrix: Matrix) -> float:
     """The largest entry off the diagonal."""
     return float(np.abs(matrix - np.diag(np.diagonal(matrix))).max())

@@ -32,6 +32,7 @@ from stepwell._util.errors import InvalidInput
 from stepwell._util.spectrum import Spectrum, spectrum_of, symmetric_part
 
 from .._task_protocols import LinearTask, RegressionTask, own_moments
+from .._types import Matrix, PerComponent
 from ._context_moments import mean_inverse_length
 
 _EPS = float(np.finfo(float).eps)
@@ -52,8 +53,8 @@ class Principal:
     - `useful`: how many components have a size that is not rounding.
     """
 
-    sizes: Float[np.ndarray, " component"]
-    curvatures: Float[np.ndarray, " component"]
+    sizes: PerComponent
+    curvatures: PerComponent
     floor: float
     keys: Float[np.ndarray, "dim component"]
     queries: Float[np.ndarray, "dim component"]
@@ -63,7 +64,7 @@ class Principal:
     useful: int
 
     @property
-    def gains(self) -> Float[np.ndarray, " component"]:
+    def gains(self) -> PerComponent:
         r"""$\gamma_d$, the fall of the loss when component d is learned."""
         return self.sizes * (self.sizes / self.curvatures)
 
@@ -72,7 +73,7 @@ class Principal:
         r"""$A_d = u_d u_d'^\top/t_d$, the map of each component."""
         return np.einsum("id,jd,d->dij", self.key_factors, self.query_factors, 1 / self.curvatures)
 
-    def coefficients(self, effective_map: Float[np.ndarray, "dim dim"]) -> Float[np.ndarray, "component component"]:
+    def coefficients(self, effective_map: Matrix) -> Float[np.ndarray, "component component"]:
         r"""$Y = W^\top A Z$ of a map."""
         return self.keys.T @ effective_map @ self.queries
 
@@ -132,7 +133,7 @@ def _of_moments(moments: Any) -> Principal:
     )
 
 
-def _roots(matrix: Float[np.ndarray, "dim dim"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _roots(matrix: Matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Roots of the eigenvalues, one over them or 0 if they are 0 to working precision, and the eigenvectors."""
     values, vectors, exact = spectrum_of(symmetric_part(matrix))
     some = values > (0.0 if exact else values.size * _EPS * values.max())
@@ -148,7 +149,7 @@ def require_regular(basis: Principal) -> None:
         )
 
 
-def rotated(spectrum: Spectrum, basis: Float[np.ndarray, "dim dim"]) -> Float[np.ndarray, "dim dim"]:
+def rotated(spectrum: Spectrum, basis: Matrix) -> Matrix:
     """The matrix of a spectrum in another orthonormal basis, whose vectors are columns."""
     rotation = basis.T @ spectrum.vectors
     return (rotation * spectrum.values) @ rotation.T

@@ -7,14 +7,16 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from jaxtyping import Float, Int
 
+from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
 from .._task_protocols import LinearTask, PredictedEnsemble, PredictedModel
-from ._context_moments import label_power
+from .._types import PerTime
+from ._context_moments import moments
 from ._levels import escape_rates, levels
 from ._principal import principal
-from ._race import races
+from ._race import TRIALS, races
 
 Found = TypeVar("Found")
 
@@ -23,7 +25,8 @@ Found = TypeVar("Found")
 class Drop:
     """`head` (from 0) learns `component` (from 0, in falling order of gain) at `time`, in units of τ.
 
-    `time` is when the loss is halfway between `level_before` and `level_after`.
+    `time` is when the loss is halfway between `level_before` and `level_after`. It is uncertain by `uncertainty`, in
+    the same units: nan where that was not asked for.
     """
 
     time: float
@@ -31,6 +34,7 @@ class Drop:
     component: int
     level_before: float
     level_after: float
+    uncertainty: float = np.nan
 
 
 class Drops(list[Found]):
@@ -50,12 +54,14 @@ class Schedules(Sequence[Drops[Drop]]):
     - `heads`: the head that learns it, from 0, of the same shape; -1 where none does.
     - `levels`: the losses before the first drop and after each.
     - `reasons`: for each run why there are no more drops; empty if there are all that can be.
+    - `uncertainties`: those of `times`, in the same units; nan where they were not asked for.
     """
 
     times: Float[np.ndarray, "run drop"]
     heads: Int[np.ndarray, "run drop"]
     levels: Float[np.ndarray, " level"]
     reasons: tuple[str, ...]
+    uncertainties: Float[np.ndarray, "run drop"]
 
     def __len__(self) -> int:
         return len(self.reasons)
@@ -66,26 +72,21 @@ class Schedules(Sequence[Drops[Drop]]):
     def __getitem__(self, run: slice) -> "Schedules": ...
     def __getitem__(self, run):
         if isinstance(run, slice):
-            return Schedules(self.times[run], self.heads[run], self.levels, self.reasons[run])
+            return Schedules(self.times[run], self.heads[run], self.levels, self.reasons[run], self.uncertainties[run])
         made, steps = np.isfinite(self.times[run]), self.levels.tolist()
-        pairs = zip(self.times[run, made].tolist(), self.heads[run, made].tolist(), strict=True)
-        drops = (Drop(time, head, d, steps[d], steps[d + 1]) for d, (time, head) in enumerate(pairs))
+        rows = (each[run, made].tolist() for each in (self.times, self.heads, self.uncertainties))
+        triples = enumerate(zip(*rows, strict=True))
+        drops = (Drop(time, head, d, steps[d], steps[d + 1], off) for d, (time, head, off) in triples)
         return Drops(drops, self.reasons[run])
 
 
 @overload
 def drop_schedule(
-    task: LinearTask,
-    values: PredictedEnsemble,
-    *,
-    until: float = np.inf,
+    task: LinearTask, values: PredictedEnsemble, *, until: float = np.inf, trials: int = TRIALS
 ) -> Schedules: ...
 @overload
 def drop_schedule(
-    task: LinearTask,
-    values: PredictedModel,
-    *,
-    until: float = np.inf,
+    task: LinearTask, values: PredictedModel, *, until: float = np.inf, trials: int = TRIALS
 ) -> Drops[Drop]: ...
 @overload
 def drop_schedule(
@@ -95,6 +96,7 @@ def drop_schedule(
     queries: Float[np.ndarray, "*lead dim"] | None = None,
     *,
     until: float = np.inf,
+    trials: int = TRIALS,
 ) -> Any: ...  # Drops[Drop], or Schedules where there is an axis of runs
 @checked
 def drop_schedule(
@@ -104,8 +106,9 @@ def drop_schedule(
     queries: Float[np.ndarray, "*lead dim"] | None = None,
     *,
     until: float = np.inf,
+    trials: int = TRIALS,
 ) -> Drops[Drop] | Schedules:
-    r"""Which head learns which component, and when, from the initial weights; exact as these become small.
+    r"""Return the drops of the loss: which head learns which component, and when, from small initial weights.
 
     On the plateau where the m components of largest gain are learned, what has been learned follows any small change at
     once, and heads do not interact. So each head moves alone, by
@@ -131,11 +134,12 @@ def drop_schedule(
     - `task`: the regression, an `InContextRegression` or another `LinearTask`.
     - `values`: the initial $v_i$, of shape (head,), for attention divided by N; or, in place of all three, a model at
       its initial weights, a linear `SeparateAttention`, with any normalization. Times are then by the model's clock.
-      For many runs at once, an `Ensemble` of models, or values of shape (run, head). A start then costs a tenth of a
+      For many runs at once, an `Ensemble` of models, or values of shape (run, head). A run then costs a tenth of a
       call of its own in 16 dimensions, and a hundredth in 4.
     - `keys`, `queries`: the initial $k_i$ and $q_i$, of shape (head, pair, dim), or (head, dim) for rank one; with a
       first axis of runs where `values` have one.
     - `until`: the time at which to stop, in units of τ; by default never.
+    - `trials`: how many perturbed copies of each run estimate the uncertainty of its times; none takes half the time.
 
     **Returns:** the drops in order of time, each a `Drop` with its `time`, `head`, `component` and the levels before
     and after. There are as many as components with a gain, or fewer if heads or time run out. If there are fewer for
@@ -154,16 +158,17 @@ def drop_schedule(
     t = 152.2: head 1 learns component 0: 0.448
     t = 644.4: head 0 learns component 1: 0.088
 
-    A thousand starts, of which about half begin with either head.
+    A thousand initializations, of which in about half either head learns first.
 
     >>> rng = np.random.default_rng(0)
-    >>> starts = [0.01 * rng.normal(size=shape) for shape in ((1000, 2), (1000, 2, 2), (1000, 2, 2))]
-    >>> schedules = sw.theory.linear.drop_schedule(task, *starts)
+    >>> initial = [0.01 * rng.normal(size=shape) for shape in ((1000, 2), (1000, 2, 2), (1000, 2, 2))]
+    >>> schedules = sw.theory.linear.drop_schedule(task, *initial)
     >>> schedules.times.shape, f"{np.median(schedules.times[:, 0]):.0f}", f"{np.mean(schedules.heads[:, 0]):.1f}"
     ((1000, 2), '349', '0.5')
     """
+    trials = checks.whole("trials", trials, least=0)
     if isinstance(values, PredictedEnsemble | PredictedModel):
-        return _of_model(task, values, until)
+        return _of_model(task, values, until, trials)
     if keys is None or queries is None:
         raise InvalidInput("there are values without keys and queries; give all three, or a model in place of values")
     lead, dim = values.shape, keys.shape[-1]
@@ -176,12 +181,15 @@ def drop_schedule(
     pairs = keys.shape[len(lead)] if keys.ndim == len(lead) + 2 else 1
     many = values.reshape(-1, lead[-1]) if len(lead) == 2 else values[None]
     keys, queries = (side.reshape(*many.shape, pairs, dim) for side in (keys, queries))
-    made = races(basis, escape_rates(task), many, keys, queries, until)
-    schedules = Schedules(made.times, made.heads, steps[: basis.useful + 1], tuple(made.reasons))
+    made = races(basis, escape_rates(task), many, keys, queries, until, trials)
+    levels_of = steps[: basis.useful + 1]
+    schedules = Schedules(made.times, made.heads, levels_of, tuple(made.reasons), made.uncertainties)
     return schedules if len(lead) == 2 else schedules[0]
 
 
-def _of_model(task: LinearTask, model: PredictedModel | PredictedEnsemble, until: float) -> Drops[Drop] | Schedules:
+def _of_model(
+    task: LinearTask, model: PredictedModel | PredictedEnsemble, until: float, trials: int
+) -> Drops[Drop] | Schedules:
     """The schedule of a model, or of each model of an ensemble, by its own clock."""
     from stepwell.tasks import attention_scale  # imports JAX, which whoever has a model has imported
 
@@ -200,19 +208,18 @@ def _of_model(task: LinearTask, model: PredictedModel | PredictedEnsemble, until
     if set(weights) != {"values", "keys", "queries"}:
         raise InvalidInput(
             f"{type(one).__name__} has no keys and queries of its own, and learns all components at once; its time "
-            "is half_drop_time(task, *merged_start(task, …))"
+            "is half_drop_time(task, *merged_initial(task, …))"
         )
-    drops = drop_schedule(task, **weights, until=until * factor**2)
+    drops = drop_schedule(task, **weights, until=until * factor**2, trials=trials)
     if isinstance(drops, Schedules):
-        return replace(drops, times=drops.times / factor**2)
-    return Drops((replace(drop, time=drop.time / factor**2) for drop in drops), drops.reason)
+        return replace(drops, times=drops.times / factor**2, uncertainties=drops.uncertainties / factor**2)
+    own = (replace(drop, time=drop.time / factor**2, uncertainty=drop.uncertainty / factor**2) for drop in drops)
+    return Drops(own, drops.reason)
 
 
 @checked
-def predicted_staircase(
-    task: LinearTask, drops: Sequence[Drop], times: Float[np.ndarray, " time"]
-) -> Float[np.ndarray, " time"]:
-    r"""The loss as a staircase: $\mathrm{tr}(\Omega\Lambda)$ at first, then the level after the latest drop.
+def predicted_staircase(task: LinearTask, drops: Sequence[Drop], times: PerTime) -> PerTime:
+    r"""Return the loss as a staircase: $\mathrm{tr}(\Omega\Lambda)$ at first, then the level after the latest drop.
 
     **Arguments:**
 
@@ -232,5 +239,5 @@ def predicted_staircase(
     >>> predicted_staircase(task, drops, np.array([0.0, 100.0, 200.0])).round(3).tolist()
     [1.0, 1.0, 0.448]
     """
-    steps = np.array([label_power(task), *(drop.level_after for drop in drops)])
+    steps = np.array([moments(task).label_power, *(drop.level_after for drop in drops)])
     return steps[np.searchsorted(np.array([drop.time for drop in drops]), times, side="right")]

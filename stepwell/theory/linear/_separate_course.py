@@ -12,6 +12,7 @@ from stepwell._util.errors import InvalidInput
 
 from .._integrate import integrate, require_positive, require_times
 from .._task_protocols import RegressionTask
+from .._types import PerTime
 from ._levels import component_indices
 from ._modes import Modes, modes
 
@@ -21,7 +22,7 @@ _BISECTIONS = 100
 
 @checked
 def aligned_end(task: RegressionTask, component: int) -> float:
-    r"""Where a head with $k = q = v e_d$ comes to rest, $v_\infty = (m_d/c_d)^{1/3}$.
+    r"""Return the value at which a head with $k = q = v e_d$ comes to rest, $v_\infty = (m_d/c_d)^{1/3}$.
 
     **Arguments:**
 
@@ -32,10 +33,9 @@ def aligned_end(task: RegressionTask, component: int) -> float:
 
     **Example:** with few pairs in the context, the head stays smaller.
 
-    >>> import numpy as np
     >>> import stepwell as sw
     >>> for context in (10, 1000):
-    ...     task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), context)
+    ...     task = sw.tasks.InContextRegression(sw.tasks.covariance([0.6, 0.4]), context)
     ...     print(f"{sw.theory.linear.aligned_end(task, 0):.3f}")
     1.096
     1.185
@@ -44,36 +44,8 @@ def aligned_end(task: RegressionTask, component: int) -> float:
 
 
 @checked
-def aligned_escape_time(task: RegressionTask, component: int, start: float) -> float:
-    r"""When a head aligned with component d leaves a small start $v_0$: $t/\tau \approx 1/(\lambda_d m_d v_0)$.
-
-    In the paper's case it is $1/(\lambda_d^2 v_0)$.
-
-    **Arguments:**
-
-    - `task`: the regression, of one output, whose two covariances have common eigenvectors.
-    - `component`: d, counted from 0 in falling order of gain.
-    - `start`: $v_0$, above 0, of value, key and query alike.
-
-    **Returns:** the time, in units of τ.
-
-    **Example:** $1/(0.4^2 \cdot 0.01)$.
-
-    >>> import numpy as np
-    >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
-    >>> print(f"{sw.theory.linear.aligned_escape_time(task, 0, 0.01):.1f}")
-    625.0
-    """
-    require_positive("start", start)
-    return 1 / (float(_modes_with(task, component).driving[component]) * start)
-
-
-@checked
-def aligned_time(
-    task: RegressionTask, component: int, start: float, values: Float[np.ndarray, " time"]
-) -> Float[np.ndarray, " time"]:
-    r"""The time at which an aligned head has each of the given values, in closed form.
+def aligned_time(task: RegressionTask, component: int, initial: float, values: PerTime) -> PerTime:
+    r"""Return the times at which an aligned head has each of the given values, in closed form.
 
     The head grows by $\tau\dot v = \lambda m v^2 - \lambda c v^5$ (paper eq. 21).
     With $x = v/v_\infty$, $\frac{1}{x^2(1-x^3)} = \frac{1}{x^2} + \frac{x}{1-x^3}$, so
@@ -85,32 +57,29 @@ def aligned_time(
 
     - `task`: the regression, of one output, whose two covariances have common eigenvectors.
     - `component`: d, counted from 0 in falling order of gain.
-    - `start`: v(0), above 0 and below the end, `aligned_end`.
-    - `values`: the values v to be reached, from `start` to below the end.
+    - `initial`: v(0), above 0 and below the end, `aligned_end`.
+    - `values`: the values v to be reached, from `initial` to below the end.
 
     **Returns:** the time of each of `values`, in units of τ.
 
     **Example:** most of the time passes while the head is small.
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
-    >>> sw.theory.linear.aligned_time(task, 0, 0.01, np.array([0.01, 0.1, 1.0, 1.3])).round(1).tolist()
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> sw.theory.linear.aligned_time(task, 0, 0.01, [0.01, 0.1, 1.0, 1.3]).round(1).tolist()
     [0.0, 562.5, 620.5, 627.4]
     """
-    end, rate = _scales(task, component, start)
-    if np.any(values < start) or np.any(values >= end):
+    end, rate = _scales(task, component, initial)
+    if np.any(values < initial) or np.any(values >= end):
         raise InvalidInput(
-            f"values must be at least the start, {start:.3g}, and below the end, {end:.3g}, which is never reached"
+            f"values must be from the initial one, {initial:.3g}, to below the end, {end:.3g}, which is never reached"
         )
-    return (_primitive(scipy.special.logit(values / end)) - _primitive(scipy.special.logit(start / end))) / rate
+    return (_primitive(scipy.special.logit(values / end)) - _primitive(scipy.special.logit(initial / end))) / rate
 
 
 @checked
-def aligned_value(
-    task: RegressionTask, component: int, start: float, times: Float[np.ndarray, " time"]
-) -> Float[np.ndarray, " time"]:
-    r"""The value of an aligned head at each of the given times: the inverse of `aligned_time`.
+def aligned_value(task: RegressionTask, component: int, initial: float, times: PerTime) -> PerTime:
+    r"""Return the value of an aligned head at each of the given times: the inverse of `aligned_time`.
 
     By bisection on the log odds of $v/v_\infty$.
 
@@ -118,21 +87,20 @@ def aligned_value(
 
     - `task`: the regression, of one output, whose two covariances have common eigenvectors.
     - `component`: d, counted from 0 in falling order of gain.
-    - `start`: v(0), above 0 and below the end, `aligned_end`.
+    - `initial`: v(0), above 0 and below the end, `aligned_end`.
     - `times`: the times, in units of τ and in any order.
 
-    **Returns:** v at each of `times`; the start at times up to 0.
+    **Returns:** v at each of `times`; the initial value at times up to 0.
 
-    **Example:** a head that starts at 0.01 and comes to rest at 1.31.
+    **Example:** a head that is 0.01 initially and comes to rest at 1.31.
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
-    >>> sw.theory.linear.aligned_value(task, 0, 0.01, np.array([0.0, 500.0, 1000.0])).round(3).tolist()
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> sw.theory.linear.aligned_value(task, 0, 0.01, [0.0, 500.0, 1000.0]).round(3).tolist()
     [0.01, 0.05, 1.31]
     """
-    end, rate = _scales(task, component, start)
-    first = scipy.special.logit(start / end)
+    end, rate = _scales(task, component, initial)
+    first = scipy.special.logit(initial / end)
     wanted = _primitive(first) + rate * times
     low = np.full(times.shape, first)
     # For odds p > 0, F > p/3 - 3, so this lies above every solution; past 2^10 expit is 1.
@@ -141,7 +109,7 @@ def aligned_value(
         middle = (low + high) / 2
         above = _primitive(middle) > wanted
         low, high = np.where(above, low, middle), np.where(above, middle, high)
-    return np.where(times > 0, end * scipy.special.expit((low + high) / 2), start)
+    return np.where(times > 0, end * scipy.special.expit((low + high) / 2), initial)
 
 
 def _primitive(odds):
@@ -151,18 +119,17 @@ def _primitive(odds):
     return -1 / x + np.logaddexp(0.0, odds) / 3 + rest
 
 
-def _scales(task: RegressionTask, component: int, start: float) -> tuple[float, float]:
-    require_positive("start", start)
+def _scales(task: RegressionTask, component: int, initial: float) -> tuple[float, float]:
+    require_positive("initial", initial)
     end = aligned_end(task, component)
-    if start >= end:
-        raise InvalidInput(f"start is {start:.3g}; it must be below the end, {end:.3g}")
+    if initial >= end:
+        raise InvalidInput(f"initial is {initial:.3g}; it must be below the end, {end:.3g}")
     return end, end * float(modes(task).driving[component])
 
 
 def _modes_with(task: RegressionTask, component: int) -> Modes:
     eigenmodes = modes(task)
-    if not 0 <= component < eigenmodes.variances.size:
-        raise InvalidInput(f"component is {component}; components count from 0 to {eigenmodes.variances.size - 1}")
+    component_indices([component], eigenmodes.variances.size)
     return eigenmodes
 
 
@@ -170,26 +137,21 @@ def _modes_with(task: RegressionTask, component: int) -> Modes:
 class HeadCourse:
     """A predicted run of one head: `times` in units of τ, `loss`, `value` v(t) and `pairs` u_r(t)."""
 
-    times: Float[np.ndarray, " time"]
-    loss: Float[np.ndarray, " time"]
-    value: Float[np.ndarray, " time"]
+    times: PerTime
+    loss: PerTime
+    value: PerTime
     pairs: Float[np.ndarray, "time pair"]
 
 
 @checked
 def head_course(
-    task: RegressionTask,
-    along: Sequence[int],
-    times: Float[np.ndarray, " time"],
-    value: float,
-    pairs: Float[np.ndarray, " pair"],
+    task: RegressionTask, along: Sequence[int], times: PerTime, value: float, pairs: Float[np.ndarray, " pair"]
 ) -> HeadCourse:
-    r"""The course of one head whose pair r lies along component $d_r$: $k_r = q_r = u_r e_{d_r}$.
+    r"""Return the course of one head whose pair r lies along component $d_r$: $k_r = q_r = u_r e_{d_r}$.
 
     $\tau\dot v = \sum_r u_r^2 G_{d_r}$, $\tau\dot u_r = v\,u_r G_{d_r}$,
     $G_d = \lambda_d m_d - \lambda_d c_d\, v \sum_{r: d_r = d} u_r^2$; $v^2 - \sum_r u_r^2$ is conserved. For one
-    balanced pair it is the scalar equation of `aligned_time`. Other heads do not matter as long as they have none of
-    these components.
+    balanced pair it is the scalar equation of `aligned_time`. Other heads must have none of these components.
 
     **Arguments:**
 
@@ -203,10 +165,9 @@ def head_course(
 
     **Example:** a head of rank two learns both components.
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31)
-    >>> course = sw.theory.linear.head_course(task, [0, 1], np.array([0.0, 500.0]), 0.1, np.array([0.1, 0.1]))
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.6, 0.4]), 31)
+    >>> course = sw.theory.linear.head_course(task, [0, 1], [0.0, 500.0], 0.1, [0.1, 0.1])
     >>> course.loss.round(3).tolist(), sw.theory.linear.levels(task).round(3).tolist()
     ([0.999, 0.088], [1.0, 0.448, 0.088])
     """
@@ -236,19 +197,16 @@ def head_course(
         return matrix
 
     start = np.concatenate([[value], pairs])
-    if times[-1] == 0.0 or not start.any():
-        states = np.tile(start, (times.size, 1))
-    else:
-        small = float(np.abs(start[start != 0]).min())
-        states = integrate(field, start, float(times[-1]), jacobian=jacobian, times=times, scale=small).states
+    small = float(np.abs(start[start != 0]).min(initial=np.abs(start).max()))
+    states = integrate(field, start, float(times[-1]), jacobian=jacobian, times=times, scale=small).states
     a = states[:, :1] * (states[:, 1:] ** 2 @ onto)
     loss = eigenmodes.remains.sum() + (a - eigenmodes.ends) ** 2 @ eigenmodes.curvature
     return HeadCourse(times, loss, states[:, 0], states[:, 1:])
 
 
 @checked
-def new_head_time(task: RegressionTask, component: int, start: float, target: float) -> float:
-    r"""The time in which a fresh head, $v = \|k\| = \|q\|$ along a component, grows from one size to another.
+def new_head_time(task: RegressionTask, component: int, initial: float, target: float = np.inf) -> float:
+    r"""Return the time in which a fresh head, $v = \|k\| = \|q\|$ along a component, grows from one size to another.
 
     Hyperbolic, $\tau\dot v = g v^2$ with $g = \lambda_d m_d$ (the paper's $\lambda_d^2$):
     $t/\tau = (1/v_0 - 1/v)/g$. This is for weights far below the end; `aligned_time` has the whole course.
@@ -257,26 +215,26 @@ def new_head_time(task: RegressionTask, component: int, start: float, target: fl
 
     - `task`: the regression, of one output, whose two covariances have common eigenvectors.
     - `component`: d, counted from 0 in falling order of gain.
-    - `start`: $v_0$, the size at first, above 0.
-    - `target`: v, the size to be reached, not below `start`.
+    - `initial`: $v_0$, the initial size, above 0.
+    - `target`: v, the size to be reached, not below `initial`. By default any much larger one: the head's escape,
+      $t/\tau \approx 1/(gv_0)$.
 
     **Returns:** the time, in units of τ.
 
-    **Example:** $(1000 - 10)/0.4^2$.
+    **Example:** $(1000 - 10)/0.4^2$, and $1000/0.4^2$.
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
-    >>> print(f"{sw.theory.linear.new_head_time(task, 0, start=0.001, target=0.1):.1f}")
-    6187.5
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> [round(sw.theory.linear.new_head_time(task, 0, 0.001, target), 1) for target in (0.1, float("inf"))]
+    [6187.5, 6250.0]
     """
-    _require_growth(start, target)
-    return (1 / start - 1 / target) / _driving(task, component)
+    _require_growth(initial, target)
+    return (1 / initial - 1 / target) / float(_modes_with(task, component).driving[component])
 
 
 @checked
-def new_pair_time(task: RegressionTask, component: int, value: float, start: float, target: float) -> float:
-    r"""The time in which a further pair, $\|k\| = \|q\|$ along a component, grows in a head of value v.
+def new_pair_time(task: RegressionTask, component: int, value: float, initial: float, target: float) -> float:
+    r"""Return the time in which a further pair, $\|k\| = \|q\|$ along a component, grows in a head of value v.
 
     Exponential, $\tau\dot u = v g\, u$ with $g = \lambda_d m_d$ (the paper's $\lambda_d^2$), since the value has grown
     already: $t/\tau = \ln(u/u_0)/(vg)$. This is for pairs far below the end; `head_course` has the whole course. Of a
@@ -288,34 +246,27 @@ def new_pair_time(task: RegressionTask, component: int, value: float, start: flo
     - `task`: the regression, of one output, whose two covariances have common eigenvectors.
     - `component`: d, counted from 0 in falling order of gain.
     - `value`: v, the value of the head, of either sign but not 0.
-    - `start`: $u_0$, the size of the pair at first, above 0.
-    - `target`: u, the size to be reached, not below `start`.
+    - `initial`: $u_0$, the initial size of the pair, above 0.
+    - `target`: u, the size to be reached, not below `initial`.
 
     **Returns:** the time, in units of τ.
 
     **Example:** much sooner than a fresh head, which takes 11 000.
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
-    >>> print(f"{sw.theory.linear.new_pair_time(task, 1, value=1.2, start=0.001, target=0.1):.1f}")
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> print(f"{sw.theory.linear.new_pair_time(task, 1, value=1.2, initial=0.001, target=0.1):.1f}")
     42.6
-    >>> print(f"{sw.theory.linear.new_head_time(task, 1, start=0.001, target=0.1):.0f}")
+    >>> print(f"{sw.theory.linear.new_head_time(task, 1, initial=0.001, target=0.1):.0f}")
     11000
     """
-    _require_growth(start, target)
+    _require_growth(initial, target)
     if value == 0:
         raise InvalidInput("value is 0; a pair escapes in this way only where the head's value has grown")
-    return float(np.log(target / start)) / (abs(value) * _driving(task, component))
+    return float(np.log(target / initial)) / (abs(value) * float(_modes_with(task, component).driving[component]))
 
 
-def _require_growth(start: float, target: float) -> None:
-    require_positive("start", start)
-    if not target >= start:
-        raise InvalidInput(f"target is {target:.3g}; it must not be below the start, {start:.3g}")
-
-
-def _driving(task: RegressionTask, component: int) -> float:
-    eigenmodes = modes(task)
-    component_indices([component], eigenmodes.variances.size)
-    return float(eigenmodes.driving[component])
+def _require_growth(initial: float, target: float) -> None:
+    require_positive("initial", initial)
+    if not target >= initial:
+        raise InvalidInput(f"target is {target:.3g}; it must not be below the initial size, {initial:.3g}")

@@ -2,8 +2,7 @@ r"""The heads of many runs side by side, until the first head of each has gained
 
 Heads grow from w to order one as $1/(t_* - t)$. So that a step is a factor in the weights, and not only a part of the
 time left, steps are in s with $dt/\tau = ds/\|W\|$, where $\|W\|$ is the norm of the weights of the run; t is one more
-unknown. Growth is then exponential, at about the rate $\rho$ of the plateau (`escape_rates`). Each run has its own s,
-and its own steps.
+unknown. Growth is then exponential, at about the rate $\rho$ of the plateau. Each run has its own s and steps.
 
 Explicit steps will do, but where a head keeps what it has learned while something far slower grows. Runs that would
 take too many are followed by an implicit method, one at a time.
@@ -18,7 +17,7 @@ from .._integrate import IntegrationFailed, integrate
 from .._runge_kutta import SLOPES, DenseOutput, Field, attempt, crossing, next_step
 from ._heads import Heads, PerHead, StiffHeads, Weights, banded
 
-_TOLERANCE = 3e-9
+TOLERANCE = 3e-9
 """The error of a step, relative to each weight and to the size of its head at first."""
 _EXPLICIT = 300
 """Explicit steps before the implicit method is used. Some thirty are the rule."""
@@ -52,14 +51,16 @@ def wait(
     sizes: PerHead,
     until: PerRun,
     most: Int[np.ndarray, " run"],
+    tolerance: float,
 ) -> Waits:
     """The runs until a head gains `enough`, or the time `until`.
 
     `sizes` are those of the heads at first, by which errors are measured. The implicit method may take `most` steps.
+    `tolerance` is the error of an explicit step.
     """
     runs = until.size
     waits = Waits(weights.copy(), np.zeros(runs), np.zeros(runs, bool), np.zeros(runs, int), {})
-    stiff = _explicit(heads, waits, rate, enough, sizes, until)
+    stiff = _explicit(heads, waits, rate, enough, sizes, until, tolerance)
     for run in np.flatnonzero(stiff).tolist():
         scale = float(sizes[:, run].max())
         _implicit(heads.take(np.array([run])), waits, run, enough, scale, float(until[run]), int(most[run]))
@@ -67,9 +68,9 @@ def wait(
 
 
 def _explicit(
-    heads: Heads, waits: Waits, rate: float, enough: float, sizes: PerHead, until: PerRun
+    heads: Heads, waits: Waits, rate: float, enough: float, sizes: PerHead, until: PerRun, tolerance: float
 ) -> Bool[np.ndarray, " run"]:
-    """Follow all runs, but leave those at their start that would take too many steps; which these are."""
+    """Follow all runs, but leave those at their initial weights that would take too many steps; which these are."""
     shape = waits.weights.shape[:2]
     below = heads.gains(waits.weights).max(axis=0) - enough
     waits.crossed[:] = below >= 0
@@ -86,7 +87,7 @@ def _explicit(
     field, slopes = _field(heads, shape), _slopes(memory, states)
     field(states, slopes[0])
     for _ in range(_EXPLICIT):
-        tried = attempt(field, states, slopes, step, size, _TOLERANCE)
+        tried = attempt(field, states, slopes, step, size, tolerance)
         above = heads.gains(tried.states[:-1].reshape(*shape, -1)).max(axis=0) - enough
         accepted = tried.accepted
         crossed = accepted & (above >= 0)
@@ -165,7 +166,7 @@ def _at_crossing(
 
 
 def _implicit(heads: Heads, waits: Waits, run: int, enough: float, scale: float, until: float, most: int) -> None:
-    """Follow one run from its start: at rest, where explicit steps have led, LSODA would not notice what is stiff."""
+    """Follow one run anew: at rest, where explicit steps have led, LSODA would not notice what is stiff."""
     start = np.ascontiguousarray(waits.weights[..., run].T)
     stiff, width = StiffHeads(heads), start.shape[1]
 

@@ -1,7 +1,6 @@
 """Effective maps of weights, what the flow conserves in them, and aligned weights at a fixed point.
 
-Blocks that mix labels and inputs are taken as zero, as they stay when they start so. Leading axes, of time for
-instance, are allowed.
+Blocks that mix labels and inputs are taken as zero, as they stay where they are so initially.
 """
 
 from collections.abc import Collection
@@ -25,7 +24,7 @@ def separate_map(
     keys: Float[np.ndarray, "*lead head pair dim"],
     queries: Float[np.ndarray, "*lead head pair dim"],
 ) -> Float[np.ndarray, "*lead dim dim"]:
-    r"""The effective map of separate attention, $A = \sum_{i,r} v_i k_{i,r} q_{i,r}^\top$.
+    r"""Return the effective map of separate attention, $A = \sum_{i,r} v_i k_{i,r} q_{i,r}^\top$.
 
     Its prediction is $\hat y = \beta^\top A x_q$.
 
@@ -50,7 +49,7 @@ def separate_map(
 def merged_map(
     values: Float[np.ndarray, "*lead head"], key_queries: Float[np.ndarray, "*lead head dim dim"]
 ) -> Float[np.ndarray, "*lead dim dim"]:
-    r"""The effective map of merged attention, $A = \sum_i v_i U_i$: its prediction is $\hat y = \beta^\top A x_q$.
+    r"""Return the effective map of merged attention, $A = \sum_i v_i U_i$, with $\hat y = \beta^\top A x_q$.
 
     **Arguments:**
 
@@ -87,7 +86,7 @@ def separate_conserved(
     keys: Float[np.ndarray, "*lead head pair dim"],
     queries: Float[np.ndarray, "*lead head pair dim"],
 ) -> SeparateConserved:
-    r"""What the flow of separate attention conserves in each head.
+    r"""Return what the flow of separate attention conserves in each head.
 
     Gradient descent keeps these quantities to first order in its rate.
 
@@ -96,8 +95,7 @@ def separate_conserved(
     - `values`: $v_i$, of shape (head,). Leading axes, such as one of time, are allowed here and below.
     - `keys`, `queries`: $k_{i,r}$ and $q_{i,r}$, of shape (head, pair, dim).
 
-    **Returns:** the `SeparateConserved`: `value_key`, $v_i^2 - \sum_r \|k_{i,r}\|^2$, of shape (head,), and
-    `key_query`, $K_iK_i^\top - Q_iQ_i^\top$, of shape (head, pair, pair), with the leading axes.
+    **Returns:** the `SeparateConserved`: `value_key` of shape (head,) and `key_query` of shape (head, pair, pair).
 
     **Example:**
 
@@ -116,7 +114,7 @@ def separate_conserved(
 def merged_conserved(
     values: Float[np.ndarray, "*lead head"], key_queries: Float[np.ndarray, "*lead head dim dim"]
 ) -> Float[np.ndarray, "*lead head"]:
-    r"""What the flow of merged attention conserves in each head, $v_i^2 - \|U_i\|_F^2$.
+    r"""Return what the flow of merged attention conserves in each head, $v_i^2 - \|U_i\|_F^2$.
 
     **Arguments:**
 
@@ -139,7 +137,7 @@ def merged_conserved(
 def aligned_weights(
     task: LinearTask, learned: Collection[int], *, heads: int, rank: int = 1
 ) -> tuple[Float[np.ndarray, " head"], Float[np.ndarray, "head pair dim"], Float[np.ndarray, "head pair dim"]]:
-    r"""Balanced weights $v_i$, $k_{i,r}$, $q_{i,r}$ of separate attention at a fixed point.
+    r"""Return balanced weights $v_i$, $k_{i,r}$, $q_{i,r}$ of separate attention at a fixed point.
 
     Spare heads and pairs are zero. Heads take `rank` components each, in turn. If a head's map has the singular value
     decomposition $\sum_r s_r k_r^0 q_r^{0\top}$, then $v = (\sum_r s_r)^{1/3}$, $k_r = \sqrt{s_r/v}\,k_r^0$ and
@@ -157,18 +155,16 @@ def aligned_weights(
 
     **Example:** the loss of these weights is the level of the fixed point.
 
-    >>> import numpy as np
-    >>> from stepwell import tasks
-    >>> from stepwell.theory.linear import aligned_weights, level, loss_at, separate_map
-    >>> task = tasks.InContextRegression(np.diag([0.6, 0.4]), 31)
-    >>> weights = aligned_weights(task, [0], heads=2)
-    >>> print(f"{loss_at(task, separate_map(*weights)):.4f}, {level(task, [0]):.4f}")
+    >>> import stepwell as sw
+    >>> theory, task = sw.theory.linear, sw.tasks.InContextRegression(sw.tasks.covariance([0.6, 0.4]), 31)
+    >>> weights = theory.aligned_weights(task, [0], heads=2)
+    >>> print(f"{theory.loss_at(task, theory.separate_map(*weights)):.4f}, {theory.fixed_point(task, [0]).loss:.4f}")
     0.4475, 0.4475
     """
     heads, rank = checks.whole("heads", heads), checks.whole("rank", rank)
     basis = components(task)
     dim = basis.gains.size
-    chosen = component_indices(learned, dim)
+    chosen = list(component_indices(learned, dim))
     if len(chosen) > heads * rank:
         raise InvalidInput(
             f"{len(chosen)} components do not fit {heads} heads of rank {rank}; give at least "

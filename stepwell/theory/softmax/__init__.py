@@ -5,14 +5,14 @@ After Chen, Sheen, Wang and Yang, "Training Dynamics of Multi-Head Softmax Atten
 conventions are inferred from captions: that strengths are those of one coordinate, that the flow is that of the plain
 squared loss, and the constant of its lower bound.
 
-Weights are arrays (head, task). A loss is given for each task; the loss is their sum. `FlowOptions` has the keywords
-of the flow.
+Weights are arrays (head, task). A loss is given for each task; the loss is their sum.
 """
 
+from ._allocation import FlowEnd as FlowEnd
 from ._allocation import HeadAdvantage as HeadAdvantage
 from ._allocation import Partition as Partition
-from ._allocation import amplification_exponent as amplification_exponent
 from ._allocation import best_partition as best_partition
+from ._allocation import flow_end as flow_end
 from ._allocation import head_advantage as head_advantage
 from ._allocation import revival_threshold as revival_threshold
 from ._allocation import revives as revives
@@ -21,6 +21,7 @@ from ._allocation import winners as winners
 from ._bayes import Penalized as Penalized
 from ._bayes import RiskEstimate as RiskEstimate
 from ._bayes import bayes_risk as bayes_risk
+from ._bayes import exact_bayes_risk as exact_bayes_risk
 from ._bayes import ridge_risk as ridge_risk
 from ._bayes import sampled_bayes_risk as sampled_bayes_risk
 from ._bayes import sampled_ridge_risk as sampled_ridge_risk
@@ -35,7 +36,6 @@ from ._emergence import warm_up as warm_up
 from ._emergence import warm_up_path as warm_up_path
 from ._exact_loss import ApproximationErrors as ApproximationErrors
 from ._exact_loss import DividedBy as DividedBy
-from ._exact_loss import ExactOptimum as ExactOptimum
 from ._exact_loss import approximation_errors as approximation_errors
 from ._exact_loss import exact_length_loss as exact_length_loss
 from ._exact_loss import exact_loss as exact_loss
@@ -44,7 +44,6 @@ from ._exact_loss import linear_length_loss as linear_length_loss
 from ._exact_loss import softmax_length_loss as softmax_length_loss
 from ._flow import FlowCourse as FlowCourse
 from ._flow import LateRates as LateRates
-from ._flow import SingleHeadCourse as SingleHeadCourse
 from ._flow import SpectralWeights as SpectralWeights
 from ._flow import late_rates as late_rates
 from ._flow import losing_head_rate as losing_head_rate
@@ -59,7 +58,6 @@ from ._flow import spectral_velocity as spectral_velocity
 from ._limits import OneHeadEach as OneHeadEach
 from ._limits import ProfileLoss as ProfileLoss
 from ._limits import SingleHead as SingleHead
-from ._limits import as_heads as as_heads
 from ._limits import attention_budget as attention_budget
 from ._limits import equiangular_budget as equiangular_budget
 from ._limits import filled_shares as filled_shares
@@ -81,14 +79,14 @@ from ._nonlinear import linear_head as linear_head
 from ._nonlinear import nonlinear_leading_loss as nonlinear_leading_loss
 from ._nonlinear import nonlinear_loss as nonlinear_loss
 from ._softmax_weights import SoftmaxMoments as SoftmaxMoments
-from ._softmax_weights import annealed_threshold as annealed_threshold
+from ._softmax_weights import Thresholds as Thresholds
 from ._softmax_weights import concentration_exponent as concentration_exponent
 from ._softmax_weights import concentration_ratio as concentration_ratio
 from ._softmax_weights import expected_maximum as expected_maximum
 from ._softmax_weights import hardmax_concentration as hardmax_concentration
 from ._softmax_weights import saturation_point as saturation_point
 from ._softmax_weights import softmax_moments as softmax_moments
-from ._softmax_weights import typical_threshold as typical_threshold
+from ._softmax_weights import thresholds as thresholds
 from ._task_numbers import FlowOptions as FlowOptions
 from ._task_numbers import TaskNumbers as TaskNumbers
 from ._task_numbers import task_numbers as task_numbers

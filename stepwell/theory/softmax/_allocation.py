@@ -12,8 +12,11 @@ from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
+from .._integrate import IntegrationFailed
 from .._task_protocols import MultiRegression, MultiTask
-from ._emergence import warm_up
+from .._types import HeadTask, PerTask
+from ._emergence import emergence_bracket, loss_drop_width, omega_climb_width, warm_up
+from ._flow import spectral_flow
 from ._limits import single_head_optimum
 from ._task_numbers import FlowOptions, require_weights
 
@@ -24,62 +27,28 @@ _LATE = 36.0
 class HeadAdvantage(NamedTuple):
     r"""The head with the largest `omega`·log ω + `mu`·log μ wins."""
 
-    omega: Float[np.ndarray, " task"]
-    mu: Float[np.ndarray, " task"]
-
-
-@checked
-def amplification_exponent(
-    task: MultiTask, *, heads: float, **training: Unpack[FlowOptions]
-) -> Float[np.ndarray, " task"]:
-    r"""The exponent with which the warm-up amplifies the lead of a head.
-
-    On the ray a lead in log ω grows as that power of ω. It is $1/\sqrt\alpha$, $\alpha = s\rho^*/d$; the ray and α are
-    those of `warm_up`.
-
-    **Arguments:**
-
-    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
-    - `heads`: the number of equally strong heads, H.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
-
-    **Returns:** the exponent for each task, above 1. The larger it is, the more the warm-up amplifies small differences
-    between heads.
-
-    **Example:**
-
-    >>> import stepwell as sw
-    >>> task = sw.tasks.MultiTaskRegression((10, 10), context=100)
-    >>> sw.theory.softmax.amplification_exponent(task, heads=2).round(3).tolist()
-    [1.376, 1.376]
-    """
-    return warm_up(task, heads=heads, **training).exponent ** -0.5
+    omega: PerTask
+    mu: PerTask
 
 
 @checked
 def head_advantage(
-    task: MultiTask,
-    ratio: Float[np.ndarray, " task"] | None = None,
-    *,
-    heads: float,
-    **training: Unpack[FlowOptions],
+    task: MultiTask, ratio: PerTask | None = None, *, heads: float, **training: Unpack[FlowOptions]
 ) -> HeadAdvantage:
-    r"""The weights with which small leads in log ω and in log μ decide which head wins a task.
+    r"""Return the weights with which small leads in log ω and in log μ decide which head wins a task.
 
     Between two heads, δ = Δ log ω and η = Δ log μ obey δ' = aμη, η' = bωδ (`warm_up`); what heads share cancels. With
     $x = \rho/\rho^*$ and τ = -log|1-x| that is dδ/dτ = αη, dη/dτ = δ/x, and for large τ the combination δ + √α η grows.
-    That combination is carried back to the start. On the ray it is (1, √α) there.
+    That combination is carried back to the initial weights. On the ray it is (1, √α) there.
 
     **Arguments:**
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
-    - `ratio`: μ/ω of the heads at the start, about equal in all heads, for each task; above 0. By default that of the
-      ray.
+    - `ratio`: the initial μ/ω for each task, about equal in all heads, above 0. By default that of the ray.
     - `heads`: the number of equally strong heads, H.
     - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
-    **Returns:** `HeadAdvantage` with the weights `omega` and `mu` for each task: the head with the largest
-    `omega`·log ω + `mu`·log μ wins. Only their ratio matters.
+    **Returns:** the `HeadAdvantage` for each task. Only the ratio of its two weights matters.
 
     **Example:** from a tenth of the ray's μ/ω, a lead in μ counts for less than on the ray.
 
@@ -102,22 +71,17 @@ def head_advantage(
 
 @checked
 def winners(
-    task: MultiTask,
-    omega: Float[np.ndarray, "head task"],
-    mu: Float[np.ndarray, "head task"],
-    **training: Unpack[FlowOptions],
+    task: MultiTask, omega: HeadTask, mu: HeadTask, **training: Unpack[FlowOptions]
 ) -> Int[np.ndarray, " task"]:
-    r"""The head that wins each task from small positive weights.
+    r"""Return the head that wins each task from small positive weights.
 
     By `head_advantage` along the course of the heads' geometric mean: exact for small differences. With equal μ it is
-    the head with the largest ω, with equal ω the head with the largest μ. Two tasks with the same winner stay in one
-    head (see `shared_loss`).
+    the head with the largest ω, with equal ω that with the largest μ. Tasks with one winner share it (`shared_loss`).
 
     **Arguments:**
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
-    - `omega`: initial $\omega_i^h$, above 0 and small.
-    - `mu`: initial $\mu_i^h$, above 0 and small.
+    - `omega`, `mu`: the initial weights (head, task), above 0 and small.
     - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** the index of the winning head for each task, from 0.
@@ -155,6 +119,12 @@ def _carried_back(alpha: float, x: float) -> np.ndarray:
     return scipy.integrate.solve_ivp(backwards, (0.0, _LATE), end, method="LSODA", rtol=1e-10, atol=1e-12).y[:, -1]
 
 
+_AFTER = 100.0
+"""The flow is followed to so many times the latest emergence and what comes after: its loss is then at rest to 1e-5."""
+_NUDGE = 1e-9
+"""Relative change of weights that must not decide which head a task gets."""
+_AT_REST = 1e-2
+"""Relative difference to its limit up to which the loss is at rest."""
 _MOST_TASKS = 12
 """The best partition of I tasks takes of order 3^I steps."""
 
@@ -163,14 +133,78 @@ class Partition(NamedTuple):
     """Tasks, counting from 0, by the head they share, and the spectral loss of each task."""
 
     groups: tuple[tuple[int, ...], ...]
-    loss: Float[np.ndarray, " task"]
+    loss: PerTask
+
+
+class FlowEnd(NamedTuple):
+    """The head that serves each task, counting from 0, its weights in the end, and the spectral loss of each task."""
+
+    head: Int[np.ndarray, " task"]
+    omega: HeadTask
+    mu: HeadTask
+    loss: PerTask
+
+
+@checked
+def flow_end(task: MultiTask, omega: HeadTask, mu: HeadTask, **training: Unpack[FlowOptions]) -> FlowEnd:
+    r"""Return where the flow from given positive balanced weights ends.
+
+    Each task ends in one head. Where the heads of all tasks are distinct that is `flow_limit`; tasks of one head share
+    it, with the weights of `single_head_optimum` for them alone, and the loss is higher. Which head a task gets follows
+    from the flow itself (`spectral_flow`), long after the last emergence. Weights that are not balanced leave this end
+    for a lower loss, however small the imbalance.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `omega`, `mu`: the initial weights (head, task), above 0.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
+
+    **Returns:** the `FlowEnd`. `IntegrationFailed` is raised where the flow cannot be followed to its end, as from
+    large weights, and where a relative change of the weights by 1e-9 gives a task to another head.
+
+    **Example:** both tasks are won by the first head, which they share; then each has a head of its own.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task, mu = sw.tasks.MultiTaskRegression((10, 10), context=100), np.full((2, 2), 0.3)
+    >>> for omega in (np.array([[0.008, 0.008], [0.004, 0.004]]), np.array([[0.008, 0.004], [0.004, 0.008]])):
+    ...     end = sw.theory.softmax.flow_end(task, omega, mu)
+    ...     print(end.head.tolist(), end.loss.round(2).tolist())
+    [0, 0] [3.52, 3.52]
+    [0, 1] [2.14, 2.14]
+    """
+    require_weights(task, omega, mu)
+    if not (np.all(omega > 0) and np.all(mu > 0)):
+        raise InvalidInput("weights have an entry that is not above 0; give positive weights, whose flow keeps signs")
+    strongest = omega.max(axis=0), mu.max(axis=0)
+    late = emergence_bracket(task, *strongest, heads=omega.shape[0], **training).late.max()
+    late += loss_drop_width(task, **training).max() + omega_climb_width(task, **training).max()
+    change, rest = _NUDGE * np.random.default_rng(0).normal(size=omega.shape), np.array([_AFTER * float(late)])
+    with np.errstate(over="ignore", invalid="ignore"):
+        courses = [spectral_flow(task, omega * (1 + sign * change), mu, rest, **training) for sign in (1, -1)]
+    course = courses[0]
+    head, other = (np.argmax(each.omega[0] * each.mu[0], axis=0) for each in courses)
+    if np.any(head != other):
+        raise IntegrationFailed(
+            f"weights that are changed by a relative {_NUDGE:g} give the tasks to other heads: heads or tasks are so "
+            "nearly equal that rounding would decide"
+        )
+    ends, loss = np.zeros((2, *omega.shape)), np.empty(len(task.dims))
+    for each in np.unique(head):
+        chosen = np.flatnonzero(head == each)
+        best = single_head_optimum(_part(task, chosen.tolist()))
+        ends[0, each, chosen], ends[1, each, chosen], loss[chosen] = best
+    if not np.all(np.abs(course.loss[0] - loss) <= _AT_REST * loss):
+        raise IntegrationFailed(f"the flow is not at rest at time {_AFTER * float(late):.3g}, at which it should be")
+    return FlowEnd(head, ends[0], ends[1], loss)
 
 
 @checked
 def revives(
     relative_omega: Float[np.ndarray, " *size"], share: Float[np.ndarray, " *size"] | float
 ) -> Bool[np.ndarray, " *size"]:
-    r"""Whether a small head takes a task over from a head that several tasks share: $x > e^{x\beta-1}$.
+    r"""Return whether a small head takes over a task from a head that several tasks share: $x > e^{x\beta-1}$.
 
     **Arguments:**
 
@@ -182,9 +216,8 @@ def revives(
 
     **Example:** two equal tasks in one head.
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> sw.theory.softmax.revives(np.array([0.2, 0.45, 0.5, 0.8]), 0.5).tolist()
+    >>> sw.theory.softmax.revives([0.2, 0.45, 0.5, 0.8], 0.5).tolist()
     [False, False, True, True]
     """
     return relative_omega > np.exp(relative_omega * share - 1)
@@ -192,7 +225,9 @@ def revives(
 
 @checked
 def revival_threshold(share: float) -> float:
-    r"""The least x from which a small head `revives`: the smaller root of $x = e^{x\beta-1}$, $-W(-\beta/e)/\beta$.
+    r"""Return the least x for which a small head `revives`: the smaller root of $x = e^{x\beta-1}$.
+
+    It is $-W(-\beta/e)/\beta$, with W of Lambert.
 
     **Arguments:**
 
@@ -212,8 +247,8 @@ def revival_threshold(share: float) -> float:
 
 
 @checked
-def shared_loss(task: MultiTask, groups: Sequence[Collection[int]]) -> Float[np.ndarray, " task"]:
-    """The spectral loss of each task where the tasks of each group share one head, with the best weights for them.
+def shared_loss(task: MultiTask, groups: Sequence[Collection[int]]) -> PerTask:
+    """Return the spectral loss of each task where tasks of a group share one head, with the best weights for them.
 
     One group of all tasks is `single_head_optimum`, groups of one task are `flow_limit`.
 
@@ -248,7 +283,7 @@ def shared_loss(task: MultiTask, groups: Sequence[Collection[int]]) -> Float[np.
 
 @checked
 def best_partition(task: MultiTask, heads: int) -> Partition:
-    """The division of the tasks among a number of heads with the least spectral loss.
+    """Return the division of the tasks among a number of heads with the least spectral loss.
 
     With as many heads as tasks it is one each. With fewer, a numerical search over weights that are not negative finds
     nothing better; that is not proved. All partitions are compared, so that there may be at most 12 tasks then.

@@ -12,10 +12,14 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
 from .._task_protocols import MultiTask
-from ._limits import as_heads, flow_limit
+from .._types import HeadTask, PerTask
+from ._limits import SingleHead, flow_limit
 from ._losses import first_order_loss, spectral_loss
 from ._softmax_weights import softmax_moments
 from ._task_numbers import TaskNumbers, require_weights, task_numbers
+
+_SIZES = (0.2, 100.0)
+"""Where the ω√d of least loss is searched. It is 16 at the most: at L = 2 and d = 1, without noise."""
 
 Function = Callable[[Float[np.ndarray, " node"]], Float[np.ndarray, "value node"]]
 
@@ -42,12 +46,8 @@ def mean_over_chi_squares(
     highest = np.log(sum(scale * nodes[-1] for scale, (nodes, _) in zip(scales, rules, strict=True)))
     grid = np.linspace(lowest, highest, 2 + int((highest - lowest) / _SPACING))
     for scale, (nodes, weights) in zip(scales[1:], rules[1:], strict=True):
-        function = _folded(
-            scipy.interpolate.make_interp_spline(grid, function(np.exp(grid)), k=5, axis=1),
-            grid,
-            scale * nodes,
-            weights,
-        )
+        table = scipy.interpolate.make_interp_spline(grid, function(np.exp(grid)), k=5, axis=1)
+        function = _folded(table, grid, scale * nodes, weights)
     nodes, weights = rules[0]
     return function(scales[0] * nodes) @ weights
 
@@ -73,23 +73,9 @@ def _folded(table, grid: np.ndarray, shifts: np.ndarray, weights: np.ndarray) ->
     return folded
 
 
-class ExactOptimum(NamedTuple):
-    """The weights of least loss for each task alone in a head, and that loss."""
-
-    omega: Float[np.ndarray, " task"]
-    mu: Float[np.ndarray, " task"]
-    loss: Float[np.ndarray, " task"]
-
-
 @checked
-def exact_loss(
-    task: MultiTask,
-    omega: Float[np.ndarray, "head task"],
-    mu: Float[np.ndarray, "head task"],
-    *,
-    context: int | None = None,
-) -> Float[np.ndarray, " task"]:
-    r"""The loss of each task, exact at finite L and $d_i$, where each is served by one head (one $\mu_i^h \ne 0$).
+def exact_loss(task: MultiTask, omega: HeadTask, mu: HeadTask, *, context: int | None = None) -> PerTask:
+    r"""Return the loss of each task, exact at finite L and $d_i$, where each is served by one head at most.
 
     $\ell_i = \mathbb E_n\big\{\lambda_i\big[n_i - 2\mu_i\omega_in_i(1-R)
     + \mu_i^2\big(\tfrac{\omega_i^2n_i}{a^2}(T-R) + d_iR\big)\big] + \sigma^2\mu_i^2R\big\}$,
@@ -104,10 +90,7 @@ def exact_loss(
     **Arguments:**
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
-    - `omega`: $\omega_i^h$ (head, task), the eigenvalue of head h's scores on the coordinates of task i, including the
-      scale of the scores.
-    - `mu`: $\mu_i^h$, the factor with which the labels of task i that head h attends to enter output i; at most one
-      head has one that is not 0 for each task.
+    - `omega`, `mu`: the weights (head, task), as in `spectral_loss`; for each task at most one μ is not 0.
     - `context`: the context length at test; by default that of the task.
 
     **Returns:** the expected squared error of each task; the target has no noise. Of a task without a head it is
@@ -115,10 +98,10 @@ def exact_loss(
 
     **Example:** the weights where training ends, whose spectral loss is 2.137.
 
+    >>> import numpy as np
     >>> import stepwell as sw
     >>> theory, task = sw.theory.softmax, sw.tasks.MultiTaskRegression((10,), context=100)
-    >>> omega, mu = (theory.as_heads(weights) for weights in theory.flow_limit(task))
-    >>> theory.exact_loss(task, omega, mu).round(3).tolist()
+    >>> theory.exact_loss(task, *map(np.diag, theory.flow_limit(task))).round(3).tolist()
     [2.355]
     """
     require_weights(task, omega, mu)
@@ -138,17 +121,19 @@ def exact_loss(
 
 
 @checked
-def exact_optimum(task: MultiTask) -> ExactOptimum:
-    r"""The least exact loss of a head that serves one task alone, for each task.
+def exact_optimum(task: MultiTask) -> SingleHead:
+    r"""Return the least exact loss of a head that serves one task alone, for each task.
 
-    The loss is quadratic in μ, so only ω is searched, in $0.2 < \omega_i\sqrt{d_i} < 5$. To leading order it is
-    $d_i^{-1/2}$ (`flow_limit`).
+    The loss is quadratic in μ, so only ω is searched, in $0.2 < \omega_i\sqrt{d_i} < 100$. To leading order it is
+    $d_i^{-1/2}$ (`flow_limit`); the fewer pairs there are, the sharper is the best attention. With a single pair there
+    is nothing to choose: its softmax weight is 1 whatever ω, and its label, as often of the wrong sign, is not used.
 
     **Arguments:**
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
 
-    **Returns:** `ExactOptimum` with the best `omega` and `mu`, and their exact `loss`, for each task.
+    **Returns:** the `SingleHead`, with the exact loss. At L = 1 `omega` is not a number, `mu` is 0, and the `loss` is
+    $\lambda_id_i$.
 
     **Example:** with many pairs and few coordinates the best ω is below $d^{-1/2} = 0.316$.
 
@@ -158,6 +143,8 @@ def exact_optimum(task: MultiTask) -> ExactOptimum:
     ([0.283], [0.314])
     """
     constants = task_numbers(task)
+    if constants.context == 1:
+        return SingleHead(np.full_like(constants.dims, np.nan), np.zeros_like(constants.dims), constants.signal)
     omega, mu, loss = np.empty((3, len(constants.dims)))
     for i, d in enumerate(constants.dims):
 
@@ -170,9 +157,9 @@ def exact_optimum(task: MultiTask) -> ExactOptimum:
             served = alone(log_size)
             return served.loss(served.best_mu)
 
-        best = alone(scipy.optimize.minimize_scalar(least, bounds=(np.log(0.2), np.log(5)), method="bounded").x)
+        best = alone(scipy.optimize.minimize_scalar(least, bounds=np.log(_SIZES), method="bounded").x)
         omega[i], mu[i], loss[i] = best.omega, best.best_mu, best.loss(best.best_mu)
-    return ExactOptimum(omega, mu, loss)
+    return SingleHead(omega, mu, loss)
 
 
 class _Served(NamedTuple):
@@ -222,27 +209,25 @@ class ApproximationErrors(NamedTuple):
     `best_omega` is ω√d and `best_mu` is μ over that of `flow_limit`, where the exact loss is least.
     """
 
-    spectral: Float[np.ndarray, " task"]
-    first_order: Float[np.ndarray, " task"]
-    exact: Float[np.ndarray, " task"]
-    spectral_error: Float[np.ndarray, " task"]
-    first_order_error: Float[np.ndarray, " task"]
-    best_omega: Float[np.ndarray, " task"]
-    best_mu: Float[np.ndarray, " task"]
+    spectral: PerTask
+    first_order: PerTask
+    exact: PerTask
+    spectral_error: PerTask
+    first_order_error: PerTask
+    best_omega: PerTask
+    best_mu: PerTask
 
 
 @checked
 def approximation_errors(task: MultiTask) -> ApproximationErrors:
-    r"""The losses of each task at `flow_limit` by the three theories, and the errors of the approximate ones.
+    r"""Return the losses of each task at `flow_limit` by the three theories, and the errors of the approximate ones.
 
     **Arguments:**
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
       Dimensions must be at least 3, since `first_order_loss` does not exist below.
 
-    **Returns:** `ApproximationErrors`, for each task: the losses `spectral`, `first_order` and `exact` over
-    $\lambda_id_i$, the relative errors `spectral_error` and `first_order_error`, and the weights of least exact loss
-    over those of `flow_limit`, `best_omega` and `best_mu`.
+    **Returns:** the `ApproximationErrors`.
 
     **Example:** at L = 100 the spectral loss is too low by 9 %.
 
@@ -252,17 +237,11 @@ def approximation_errors(task: MultiTask) -> ApproximationErrors:
     0.214 0.235 -9.2%
     """
     limit, best, signal = flow_limit(task), exact_optimum(task), task_numbers(task).signal
-    heads = [as_heads(weights) for weights in limit]
+    heads = [np.diag(weights) for weights in limit]
     spectral, first_order, exact = (loss(task, *heads) for loss in (spectral_loss, first_order_loss, exact_loss))
-    return ApproximationErrors(
-        spectral / signal,
-        first_order / signal,
-        exact / signal,
-        spectral / exact - 1,
-        first_order / exact - 1,
-        best.omega / limit.omega,
-        best.mu / limit.mu,
-    )
+    losses = spectral / signal, first_order / signal, exact / signal
+    errors = spectral / exact - 1, first_order / exact - 1
+    return ApproximationErrors(*losses, *errors, best.omega / limit.omega, best.mu / limit.mu)
 
 
 DividedBy = Literal["test", "train"]
@@ -271,15 +250,14 @@ DividedBy = Literal["test", "train"]
 
 @checked
 def softmax_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.ndarray, "length task"]:
-    r"""The spectral loss of `flow_limit` at other context lengths than that of training.
+    r"""Return the spectral loss of `flow_limit` at other context lengths than that of training.
 
     $S_i\big[(\tfrac{\rho_i}{1+\rho_i})^2 + \tfrac{\rho_i}{(1+\rho_i)^2}\tfrac L{L'}\big]$ at length L', with $\rho_i$
     at the task's L. Softmax weights add up to one at any length: the loss falls to a plateau and never grows.
 
     **Arguments:**
 
-    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`; its context length L is that
-      of the training.
+    - `task`: the regressions, a `MultiTask`; its context length L is that of the training.
     - `contexts`: the context lengths L' of the test.
 
     **Returns:** the loss (length, task).
@@ -298,14 +276,13 @@ def softmax_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.nd
 
 @checked
 def exact_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.ndarray, "length task"]:
-    """The `exact_loss` of `flow_limit` at other context lengths than that of training.
+    """Return the `exact_loss` of `flow_limit` at other context lengths than that of training.
 
     The weights are those of the limit at the task's own length, one head for each task.
 
     **Arguments:**
 
-    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`; its context length L is that
-      of the training.
+    - `task`: the regressions, a `MultiTask`; its context length L is that of the training.
     - `contexts`: the context lengths L' of the test.
 
     **Returns:** the loss (length, task), exact at finite d and L'.
@@ -317,16 +294,15 @@ def exact_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.ndar
     >>> sw.theory.softmax.exact_length_loss(task, [50, 100, 1000])[:, 0].round(3).tolist()
     [4.208, 2.518, 0.756]
     """
-    limit = flow_limit(task)
-    lengths = _lengths(contexts).ravel()
-    return np.stack([exact_loss(task, *map(as_heads, limit), context=int(length)) for length in lengths])
+    heads, lengths = [np.diag(weights) for weights in flow_limit(task)], _lengths(contexts).ravel()
+    return np.stack([exact_loss(task, *heads, context=int(length)) for length in lengths])
 
 
 @checked
 def linear_length_loss(
     task: MultiTask, contexts: Sequence[int], *, divided_by: DividedBy
 ) -> Float[np.ndarray, "length task"]:
-    r"""The loss of linear attention at other context lengths than that of training, exact in d and L'.
+    r"""Return the loss of linear attention at other context lengths than that of training, exact in d and L'.
 
     Attention predicts $\hat y = \tfrac cN\sum_ly_lx_l^\top q$, and $c_i = 1/(1+(d_i\phi_i+1)/L)$ is best at the task's
     own L. Divided by the length of the test, N = L', the loss is $S_i[(1-c)^2 + c^2\tfrac{d\phi+1}{L'}]$; by that of
@@ -334,8 +310,7 @@ def linear_length_loss(
 
     **Arguments:**
 
-    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`; its context length L is that
-      of the training.
+    - `task`: the regressions, a `MultiTask`; its context length L is that of the training.
     - `contexts`: the context lengths L' of the test.
     - `divided_by`: N, the length that attention is divided by: `"test"` for L', or `"train"` for L.
 

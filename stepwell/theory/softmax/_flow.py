@@ -8,9 +8,10 @@ from jaxtyping import Float
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
-from .._integrate import integrate, require_positive, require_times
+from .._integrate import IntegrationFailed, integrate, require_positive, require_times
 from .._task_protocols import MultiTask
-from ._limits import as_heads, flow_limit
+from .._types import HeadTask, LeadHeadTask, LeadTask, PerTask, PerTime
+from ._limits import flow_limit
 from ._losses import spectral_loss
 from ._task_numbers import FlowOptions, TaskNumbers, require_weights, speeds, task_numbers
 
@@ -21,29 +22,29 @@ _SCALE = 1e-2
 class SpectralWeights(NamedTuple):
     r"""$\omega_i^h$ and $\mu_i^h$, or their velocities."""
 
-    omega: Float[np.ndarray, "*lead head task"]
-    mu: Float[np.ndarray, "*lead head task"]
+    omega: LeadHeadTask
+    mu: LeadHeadTask
 
 
 class FlowCourse(NamedTuple):
-    """Weights, and the spectral loss of each task, at given times."""
+    """Weights, and the spectral loss of each task, at given times; of `single_head_course` of each task's head."""
 
-    omega: Float[np.ndarray, "time head task"]
-    mu: Float[np.ndarray, "time head task"]
+    omega: Float[np.ndarray, "time *head task"]
+    mu: Float[np.ndarray, "time *head task"]
     loss: Float[np.ndarray, "time task"]
 
 
 @checked
 def spectral_velocity(
     task: MultiTask,
-    omega: Float[np.ndarray, "head task"],
-    mu: Float[np.ndarray, "head task"],
+    omega: HeadTask,
+    mu: HeadTask,
     *,
-    omega_imbalance: Float[np.ndarray, "head task"] | None = None,
-    mu_imbalance: Float[np.ndarray, "head task"] | None = None,
+    omega_imbalance: HeadTask | None = None,
+    mu_imbalance: HeadTask | None = None,
     **training: Unpack[FlowOptions],
 ) -> SpectralWeights:
-    r"""The velocities dω/dt and dμ/dt where keys, queries, values and outputs descend the spectral loss.
+    r"""Return the velocities dω/dt and dμ/dt where keys, queries, values and outputs descend the spectral loss.
 
     Each eigenvalue is a product, $\omega = s\,kq$ (s scales the scores) and $\mu = ov$. With $k = q$ and $o = v$,
 
@@ -60,22 +61,18 @@ def spectral_velocity(
     **Arguments:**
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
-    - `omega`: $\omega_i^h$ (head, task), the eigenvalue of head h's scores on the coordinates of task i, including the
-      scale of the scores.
-    - `mu`: $\mu_i^h$ (head, task), the factor with which the labels of task i that head h attends to enter output i.
-    - `omega_imbalance`: $s(k^2-q^2)$ of each entry of `omega`; by default 0.
-    - `mu_imbalance`: $o^2-v^2$ of each entry of `mu`; by default 0.
+    - `omega`, `mu`: the weights (head, task), as in `spectral_loss`.
+    - `omega_imbalance`, `mu_imbalance`: $s(k^2-q^2)$ and $o^2-v^2$ of each of them; by default 0.
     - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
-    **Returns:** `SpectralWeights` with the velocities `omega` and `mu`, each (head, task), per unit of the time of the
-    flow (`FlowOptions`).
+    **Returns:** `SpectralWeights` with the velocities, per unit of the time of the flow (`FlowOptions`).
 
     **Example:** the limit of the flow is a fixed point.
 
     >>> import numpy as np
     >>> import stepwell as sw
     >>> theory, task = sw.theory.softmax, sw.tasks.MultiTaskRegression((10, 20), context=100)
-    >>> omega, mu = (theory.as_heads(weights) for weights in theory.flow_limit(task))
+    >>> omega, mu = (np.diag(weights) for weights in theory.flow_limit(task))
     >>> print(np.abs(theory.spectral_velocity(task, omega, mu)).max() < 1e-12)
     True
     >>> theory.spectral_velocity(task, omega / 2, mu).omega.round(3).tolist()
@@ -93,15 +90,15 @@ def spectral_velocity(
 @checked
 def spectral_flow(
     task: MultiTask,
-    omega: Float[np.ndarray, "head task"],
-    mu: Float[np.ndarray, "head task"],
-    times: Float[np.ndarray, " time"],
+    omega: HeadTask,
+    mu: HeadTask,
+    times: PerTime,
     *,
-    omega_imbalance: Float[np.ndarray, "head task"] | None = None,
-    mu_imbalance: Float[np.ndarray, "head task"] | None = None,
+    omega_imbalance: HeadTask | None = None,
+    mu_imbalance: HeadTask | None = None,
     **training: Unpack[FlowOptions],
 ) -> FlowCourse:
-    r"""The course of the gradient flow of `spectral_velocity` from given weights at time 0.
+    r"""Return the course of the gradient flow of `spectral_velocity` from given weights at time 0.
 
     What is integrated is log ω, or arsinh(2ω/|δ|) where there is an imbalance δ: both have the same velocity, whose
     size does not depend on that of ω. Balanced weights keep their sign, and those at 0 stay there.
@@ -109,18 +106,14 @@ def spectral_flow(
     **Arguments:**
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
-    - `omega`: $\omega_i^h$ at time 0; see `spectral_velocity`.
-    - `mu`: $\mu_i^h$ at time 0.
-    - `times`: the times at which weights are returned, increasing and at least 0, in the time of the flow
-      (`FlowOptions`).
-    - `omega_imbalance`: $s(k^2-q^2)$ of each entry of `omega`; by default 0.
-    - `mu_imbalance`: $o^2-v^2$ of each entry of `mu`; by default 0.
+    - `omega`, `mu`: the weights (head, task) at time 0.
+    - `times`: when weights are returned, increasing and at least 0, in the time of the flow (`FlowOptions`).
+    - `omega_imbalance`, `mu_imbalance`: of each of them, as in `spectral_velocity`; by default 0.
     - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
-    **Returns:** `FlowCourse` with the weights `omega` and `mu` (time, head, task), and the spectral `loss` (time,
-    task).
+    **Returns:** `FlowCourse`: `omega` and `mu` (time, head, task), and the spectral `loss` (time, task).
 
-    **Example:** two heads, each of which starts stronger on one of the two tasks.
+    **Example:** two heads, each of which is initially stronger on one of the two tasks.
 
     >>> import numpy as np
     >>> import stepwell as sw
@@ -140,32 +133,29 @@ def spectral_flow(
     if not np.all(np.isfinite(start)) or not np.all(np.isfinite(half)):
         raise InvalidInput("initial weights have entries that are not finite; every entry must be a number")
     unbalanced, sign = half > 0, np.sign(start)
-    moving = (unbalanced | (start != 0)).astype(float).reshape(-1, omega.shape[1])
+    # Of log|ω| the velocity has the sign of ω, and is 0 where ω is.
+    moving = np.where(unbalanced, 1.0, sign).reshape(-1, omega.shape[1])
     any_unbalanced = np.any(unbalanced)
 
     def weights(state: np.ndarray) -> np.ndarray:
         # Beyond this a trial step of the solver has left what float64 can hold.
         state = np.minimum(state, 300.0).reshape(*state.shape[:-1], *start.shape)
-        return (
-            np.where(unbalanced, half * np.sinh(state), sign * np.exp(state))
-            if any_unbalanced
-            else sign * np.exp(state)
-        )
+        balanced = sign * np.exp(state)
+        return np.where(unbalanced, half * np.sinh(state), balanced) if any_unbalanced else balanced
 
     def field(state: np.ndarray) -> np.ndarray:
         velocity = _log_rates(constants, *rates, *weights(state))
         return (np.concatenate(velocity) * moving).ravel()
 
-    begun = np.where(
-        unbalanced,
-        np.arcsinh(start / np.where(unbalanced, half, 1.0)),
-        np.log(np.abs(np.where(start == 0, 1.0, start))),
-    ).ravel()
-    path = begun[None]
-    if times[-1] > 0:
-        with np.errstate(over="ignore", invalid="ignore"):
-            path = integrate(field, begun, float(times[-1]), times=times, scale=_SCALE).states
-    course = weights(path)
+    logs = np.log(np.abs(np.where(start == 0, 1.0, start)))
+    begun = np.where(unbalanced, np.arcsinh(start / np.where(unbalanced, half, 1.0)), logs)
+    try:
+        course = weights(integrate(field, begun.ravel(), float(times[-1]), times=times, scale=_SCALE).states)
+    except IntegrationFailed as error:
+        raise IntegrationFailed(
+            f"the flow cannot be followed from omega up to {np.abs(omega).max():.3g} and mu up to "
+            f"{np.abs(mu).max():.3g}; begin with smaller weights"
+        ) from error
     return FlowCourse(course[:, 0], course[:, 1], spectral_loss(task, course[:, 0], course[:, 1]))
 
 
@@ -187,17 +177,9 @@ def _or_zero(imbalance: np.ndarray | None) -> np.ndarray:
     return np.zeros(1) if imbalance is None else imbalance
 
 
-class SingleHeadCourse(NamedTuple):
-    """Weights of the head of each task, and the spectral loss of the task, at given times."""
-
-    omega: Float[np.ndarray, "time task"]
-    mu: Float[np.ndarray, "time task"]
-    loss: Float[np.ndarray, "time task"]
-
-
 @checked
-def nullcline(task: MultiTask, omega: Float[np.ndarray, "*lead task"]) -> Float[np.ndarray, "*lead task"]:
-    r"""The μ at which dμ/dt = 0, for a head that serves task i alone.
+def nullcline(task: MultiTask, omega: LeadTask) -> LeadTask:
+    r"""Return the μ at which dμ/dt = 0, for a head that serves task i alone.
 
     $\mu^\star(\omega) = \omega/(\omega^2+r)$, $r = \phi_ie^{d_i\omega^2}/L$.
 
@@ -210,10 +192,9 @@ def nullcline(task: MultiTask, omega: Float[np.ndarray, "*lead task"]) -> Float[
 
     **Example:** at $\omega = d^{-1/2}$ it is the μ of `flow_limit`.
 
-    >>> import numpy as np
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
-    >>> sw.theory.softmax.nullcline(task, np.array([[0.01], [0.1], [10**-0.5]]))[:, 0].round(3).tolist()
+    >>> sw.theory.softmax.nullcline(task, [[0.01], [0.1], [10**-0.5]])[:, 0].round(3).tolist()
     [0.989, 4.75, 2.486]
     >>> sw.theory.softmax.flow_limit(task).mu.round(3).tolist()
     [2.486]
@@ -222,12 +203,11 @@ def nullcline(task: MultiTask, omega: Float[np.ndarray, "*lead task"]) -> Float[
 
 
 @checked
-def reduced_velocity(
-    task: MultiTask, omega: Float[np.ndarray, "*lead task"], **training: Unpack[FlowOptions]
-) -> Float[np.ndarray, "*lead task"]:
-    r"""The velocity dω/dt with μ on its nullcline: $2c_\ell s\lambda_i\,\omega^2(1-d_i\omega^2)\,r/(\omega^2+r)^2$.
+def reduced_velocity(task: MultiTask, omega: LeadTask, **training: Unpack[FlowOptions]) -> LeadTask:
+    r"""Return the velocity dω/dt with μ on its nullcline.
 
-    $r = \phi_ie^{d_i\omega^2}/L$. It needs μ to be fast, `mu_lag` well below 1.
+    It is $2c_\ell s\lambda_i\,\omega^2(1-d_i\omega^2)\,r/(\omega^2+r)^2$, $r = \phi_ie^{d_i\omega^2}/L$. It needs μ to
+    be fast, `mu_lag` well below 1.
 
     **Arguments:**
 
@@ -239,9 +219,8 @@ def reduced_velocity(
 
     **Example:** growth is fastest near $\omega = \sqrt{\phi/L} = 0.1$, and ends at $d^{-1/2} = 0.316$.
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task, omega = sw.tasks.MultiTaskRegression((10,), context=100), np.array([[0.01], [0.1], [0.3]])
+    >>> task, omega = sw.tasks.MultiTaskRegression((10,), context=100), [[0.01], [0.1], [0.3]]
     >>> sw.theory.softmax.reduced_velocity(task, omega, embedding=30)[:, 0].round(4).tolist()
     [0.0071, 0.1639, 0.0123]
     """
@@ -252,29 +231,24 @@ def reduced_velocity(
 
 @checked
 def reduced_course(
-    task: MultiTask,
-    omega: Float[np.ndarray, " task"],
-    times: Float[np.ndarray, " time"],
-    **training: Unpack[FlowOptions],
+    task: MultiTask, omega: PerTask, times: PerTime, **training: Unpack[FlowOptions]
 ) -> Float[np.ndarray, "time task"]:
-    r"""The course of ω of each task by integrating `reduced_velocity`, with μ on its nullcline.
+    r"""Return the course of ω of each task by integrating `reduced_velocity`, with μ on its nullcline.
 
     **Arguments:**
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
     - `omega`: ω of the head of each task at time 0, above 0.
-    - `times`: the times at which ω is returned, increasing and at least 0, in the time of the flow
-      (`FlowOptions`).
+    - `times`: when ω is returned, increasing and at least 0, in the time of the flow (`FlowOptions`).
     - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** ω at these times (time, task).
 
     **Example:** ω waits, then climbs to $10^{-1/2} = 0.316$.
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task, times = sw.tasks.MultiTaskRegression((10,), context=100), np.array([0.0, 1.0, 2.0, 12.0])
-    >>> course = sw.theory.softmax.reduced_course(task, np.array([0.01]), times, embedding=30)
+    >>> task, times = sw.tasks.MultiTaskRegression((10,), context=100), [0.0, 1.0, 2.0, 12.0]
+    >>> course = sw.theory.softmax.reduced_course(task, [0.01], times, embedding=30)
     >>> course[:, 0].round(3).tolist()
     [0.01, 0.031, 0.163, 0.316]
     """
@@ -284,20 +258,14 @@ def reduced_course(
     def field(log: np.ndarray) -> np.ndarray:
         return reduced_velocity(task, np.exp(log), **training) * np.exp(-log)
 
-    if times[-1] == 0:
-        return omega[None].copy()
-    return np.exp(integrate(field, np.log(omega), float(times[-1]), times=times, scale=1e-2).states)
+    return np.exp(integrate(field, np.log(omega), float(times[-1]), times=times, scale=_SCALE).states)
 
 
 @checked
 def single_head_course(
-    task: MultiTask,
-    omega: Float[np.ndarray, " task"],
-    mu: Float[np.ndarray, " task"],
-    times: Float[np.ndarray, " time"],
-    **training: Unpack[FlowOptions],
-) -> SingleHeadCourse:
-    r"""The flow where each task has one head, and each head has weights on its own task only.
+    task: MultiTask, omega: PerTask, mu: PerTask, times: PerTime, **training: Unpack[FlowOptions]
+) -> FlowCourse:
+    r"""Return the course of the flow where each head has weights on one task only, a task of its own.
 
     $\dot\omega = 2c_\ell s\lambda\,\omega\mu[(1-\mu\omega) - d\mu\omega r]$,
     $\dot\mu = 2c_\ell\lambda d\,\mu[\omega - \mu(\omega^2+r)]$, $r = \phi e^{d\omega^2}/L$: such heads do not interact.
@@ -305,33 +273,29 @@ def single_head_course(
     **Arguments:**
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
-    - `omega`: ω of the head of each task at time 0.
-    - `mu`: μ of the head of each task at time 0.
-    - `times`: the times at which weights are returned, increasing and at least 0, in the time of the flow
-      (`FlowOptions`).
+    - `omega`, `mu`: ω and μ of the head of each task at time 0.
+    - `times`: when weights are returned, increasing and at least 0, in the time of the flow (`FlowOptions`).
     - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
-    **Returns:** `SingleHeadCourse` with `omega`, `mu` and the spectral `loss`, each (time, task).
+    **Returns:** `FlowCourse` with `omega`, `mu` and the spectral `loss`, each (time, task).
 
     **Example:** the settings of the paper's Fig. 3, in which μ overshoots its limit.
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> task, times = sw.tasks.MultiTaskRegression((10,), context=100), np.array([0.0, 2.0, 3.0, 12.0])
-    >>> start = {"omega": np.array([0.01]), "mu": np.array([1.0])}
-    >>> course = sw.theory.softmax.single_head_course(task, **start, times=times, embedding=30)
+    >>> task, times = sw.tasks.MultiTaskRegression((10,), context=100), [0.0, 2.0, 3.0, 12.0]
+    >>> initial = {"omega": [0.01], "mu": [1.0]}
+    >>> course = sw.theory.softmax.single_head_course(task, **initial, times=times, embedding=30)
     >>> course.mu[:, 0].round(2).tolist(), course.loss[:, 0].round(2).tolist()
     ([1.0, 2.37, 3.93, 2.49], [9.9, 7.85, 2.88, 2.14])
     """
-    course = spectral_flow(task, as_heads(omega), as_heads(mu), times, **training)
-    return SingleHeadCourse(
-        np.diagonal(course.omega, axis1=1, axis2=2), np.diagonal(course.mu, axis1=1, axis2=2), course.loss
-    )
+    course = spectral_flow(task, np.diag(omega), np.diag(mu), times, **training)
+    own, served = (np.diagonal(part, axis1=1, axis2=2) for part in (course.omega, course.mu))
+    return FlowCourse(own, served, course.loss)
 
 
 @checked
-def mu_lag(task: MultiTask, **training: Unpack[FlowOptions]) -> Float[np.ndarray, " task"]:
-    r"""How far μ lags behind its nullcline: $\kappa_i = Ls/(\phi_id_i)$, with s the scale of the scores.
+def mu_lag(task: MultiTask, **training: Unpack[FlowOptions]) -> PerTask:
+    r"""Return how far μ lags behind its nullcline: $\kappa_i = Ls/(\phi_id_i)$, with s the scale of the scores.
 
     `reduced_velocity` holds for κ well below 1.
 
@@ -361,14 +325,14 @@ def _variance(task: MultiTask, omega: np.ndarray) -> np.ndarray:
 class LateRates(NamedTuple):
     r"""Rates of the two modes about `flow_limit`, and `slow` where μ is much faster than ω."""
 
-    slow: Float[np.ndarray, " task"]
-    fast: Float[np.ndarray, " task"]
-    slow_if_mu_is_fast: Float[np.ndarray, " task"]
+    slow: PerTask
+    fast: PerTask
+    slow_if_mu_is_fast: PerTask
 
 
 @checked
 def late_rates(task: MultiTask, **training: Unpack[FlowOptions]) -> LateRates:
-    r"""The rates $(\tau\mp\sqrt{\tau^2-4D})/2$ at which (log ω, log μ) of a winning head settle at `flow_limit`.
+    r"""Return the rates $(\tau\mp\sqrt{\tau^2-4D})/2$ at which (log ω, log μ) of a winning head settle at `flow_limit`.
 
     $\tau = A\tfrac{1+3\rho}{1+\rho}+B$, $D = \tfrac{2AB\rho}{1+\rho}$, $A = \tfrac{2c_\ell s\lambda\sqrt d}{1+\rho}$,
     $B = 2c_\ell\lambda\sqrt d$. If B is much larger than A the slow rate is $4c_\ell s\lambda\sqrt d\,\rho/(1+\rho)^2$.
@@ -378,8 +342,7 @@ def late_rates(task: MultiTask, **training: Unpack[FlowOptions]) -> LateRates:
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
     - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
-    **Returns:** `LateRates` with the rates `slow` and `fast` and the limit `slow_if_mu_is_fast` for each task, per unit
-    of the time of the flow (`FlowOptions`).
+    **Returns:** the `LateRates` for each task, per unit of the time of the flow (`FlowOptions`).
 
     **Example:** the settings of the paper's Fig. 3.
 
@@ -398,13 +361,11 @@ def late_rates(task: MultiTask, **training: Unpack[FlowOptions]) -> LateRates:
 
 
 @checked
-def losing_head_rate(
-    task: MultiTask, relative_omega: Float[np.ndarray, "*lead task"], **training: Unpack[FlowOptions]
-) -> Float[np.ndarray, "*lead task"]:
-    r"""The rate d log μ/dt of a small head once another head has won task i: $2c_\ell S_i\omega^*(1-c)\,(x - e^{x-1})$.
+def losing_head_rate(task: MultiTask, relative_omega: LeadTask, **training: Unpack[FlowOptions]) -> LeadTask:
+    r"""Return the rate d log μ/dt of a small head once another head has won the task.
 
-    $\omega^*$ is that of `flow_limit`, and $1-c = \rho_i/(1+\rho_i)$. The rate is negative for every x but 1: losers
-    die exponentially.
+    It is $2c_\ell S_i\omega^*(1-c)\,(x - e^{x-1})$, with $\omega^*$ of `flow_limit` and $1-c = \rho_i/(1+\rho_i)$:
+    negative for every x but 1, so that losers die exponentially.
 
     **Arguments:**
 
@@ -416,22 +377,19 @@ def losing_head_rate(
 
     **Example:**
 
-    >>> import numpy as np
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
-    >>> sw.theory.softmax.losing_head_rate(task, np.array([[0.0], [0.5], [1.0]]))[:, 0].round(3).tolist()
+    >>> sw.theory.softmax.losing_head_rate(task, [[0.0], [0.5], [1.0]])[:, 0].round(3).tolist()
     [-0.995, -0.288, 0.0]
     """
-    constants = task_numbers(task)
-    drive = (
-        speeds(task, **training).values * constants.signal * constants.dims**-0.5 * constants.rho / (1 + constants.rho)
-    )
+    constants, rate = task_numbers(task), speeds(task, **training).values
+    drive = rate * constants.signal * constants.dims**-0.5 * constants.rho / (1 + constants.rho)
     return drive * (relative_omega - np.exp(relative_omega - 1))
 
 
 @checked
-def off_task_fading(task: MultiTask, **training: Unpack[FlowOptions]) -> Float[np.ndarray, " task"]:
-    r"""The constant rate $d(1/\omega_j)/dt$ at which scores of other tasks j fade in the head that has won task i.
+def off_task_fading(task: MultiTask, **training: Unpack[FlowOptions]) -> PerTask:
+    r"""Return the constant rate $d(1/\omega_j)/dt$ at which scores of other tasks j fade in the winner of task i.
 
     It is $K_i = \tfrac{2c_\ell s\,e}L\,S_i\phi_i\mu_i^2$, with $\mu_i$ of `flow_limit`: $\omega_j$ falls as a power
     law, and the loss approaches `flow_limit_loss` as $t^{-2}$, however fast the rest is.

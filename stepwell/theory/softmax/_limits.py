@@ -10,6 +10,7 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
 from .._task_protocols import MultiTask
+from .._types import HeadTask, LeadTask, PerTask
 from ._losses import gram
 from ._task_numbers import require_weights, task_numbers
 
@@ -17,13 +18,13 @@ from ._task_numbers import require_weights, task_numbers
 class OneHeadEach(NamedTuple):
     r"""$\omega_i$ and $\mu_i$ of the head that serves task i and no other."""
 
-    omega: Float[np.ndarray, " task"]
-    mu: Float[np.ndarray, " task"]
+    omega: PerTask
+    mu: PerTask
 
 
 @checked
 def flow_limit(task: MultiTask) -> OneHeadEach:
-    r"""The weights at which the flow ends if every task has a head of its own.
+    r"""Return the weights at which the flow ends if every task has a head of its own.
 
     $\omega_i = d_i^{-1/2}$, $\mu_i = \sqrt{d_i}/(1+\rho_i)$, $\rho_i = e\phi_id_i/L$. The variance of the softmax
     weights, which grows as $e^{d_i\omega_i^2}$, stops ω where the head attends to L/e tokens, whatever the noise; noise
@@ -34,8 +35,8 @@ def flow_limit(task: MultiTask) -> OneHeadEach:
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
 
-    **Returns:** `OneHeadEach` with `omega` and `mu` of the head that serves each task; `as_heads` makes matrices of
-    them.
+    **Returns:** `OneHeadEach` with `omega` and `mu` of the head that serves each task. Their diagonal matrices
+    (`numpy.diag`) are what the functions of several heads take.
 
     **Example:**
 
@@ -49,8 +50,8 @@ def flow_limit(task: MultiTask) -> OneHeadEach:
 
 
 @checked
-def flow_limit_loss(task: MultiTask) -> Float[np.ndarray, " task"]:
-    r"""The spectral loss of each task at `flow_limit`, $\lambda_id_i\,\rho_i/(1+\rho_i)$; their sum is the loss.
+def flow_limit_loss(task: MultiTask) -> PerTask:
+    r"""Return the spectral loss of each task at `flow_limit`, $\lambda_id_i\,\rho_i/(1+\rho_i)$; their sum is the loss.
 
     **Arguments:**
 
@@ -72,37 +73,17 @@ def flow_limit_loss(task: MultiTask) -> Float[np.ndarray, " task"]:
     return constants.signal * constants.rho / (1 + constants.rho)
 
 
-@checked
-def as_heads(weights: Float[np.ndarray, " task"]) -> Float[np.ndarray, "head task"]:
-    """One head for each task, with its weight on that task and none elsewhere.
-
-    **Arguments:**
-
-    - `weights`: ω or μ of the head of each task.
-
-    **Returns:** the diagonal matrix (head, task), as the functions of several heads take it.
-
-    **Example:**
-
-    >>> import numpy as np
-    >>> import stepwell as sw
-    >>> sw.theory.softmax.as_heads(np.array([0.3, 0.2])).tolist()
-    [[0.3, 0.0], [0.0, 0.2]]
-    """
-    return np.diag(weights)
-
-
 class SingleHead(NamedTuple):
-    """Weights of one head, and the spectral loss of each task."""
+    """Best weights of the head that serves each task, and the loss of each task."""
 
-    omega: Float[np.ndarray, " task"]
-    mu: Float[np.ndarray, " task"]
-    loss: Float[np.ndarray, " task"]
+    omega: PerTask
+    mu: PerTask
+    loss: PerTask
 
 
 @checked
 def single_head_optimum(task: MultiTask) -> SingleHead:
-    r"""The least spectral loss of a single head on all tasks, in closed form.
+    r"""Return the least spectral loss of a single head on all tasks, in closed form.
 
     With the best μ the loss is $\sum_i S_i/(1+Ls_i/\phi_i)$, $s_i = \omega_i^2e^{-B}$, $B = \sum_jd_j\omega_j^2$. The
     budget $\sum_id_is_i = Be^{-B}$ is largest at B = 1, so it is 1/e, and is divided by `filled_shares`:
@@ -113,7 +94,7 @@ def single_head_optimum(task: MultiTask) -> SingleHead:
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
 
-    **Returns:** `SingleHead` with the best `omega` and `mu`, and the `loss`, for each task.
+    **Returns:** the `SingleHead`, with the spectral loss.
 
     **Example:** a weak task is left out, and its loss stays at its signal, $\lambda_id_i = 0.1$.
 
@@ -126,22 +107,21 @@ def single_head_optimum(task: MultiTask) -> SingleHead:
     constants = task_numbers(task)
     shares = filled_shares(task, 1 / np.e)
     omega = np.sqrt(np.e * shares / constants.dims)
-    return SingleHead(
-        omega, omega / (omega**2 + np.e * constants.phi / constants.context), loss_of_shares(task, shares)
-    )
+    mu = omega / (omega**2 + np.e * constants.phi / constants.context)
+    return SingleHead(omega, mu, loss_of_shares(task, shares))
 
 
 class ProfileLoss(NamedTuple):
     """The best `mu` for given scores, the shares $d_is_i$ they give the tasks, and the spectral loss of each task."""
 
-    mu: Float[np.ndarray, "head task"]
-    shares: Float[np.ndarray, " task"]
-    loss: Float[np.ndarray, " task"]
+    mu: HeadTask
+    shares: PerTask
+    loss: PerTask
 
 
 @checked
-def profile_loss(task: MultiTask, omega: Float[np.ndarray, "head task"]) -> ProfileLoss:
-    r"""The spectral loss of given scores with the best μ for them.
+def profile_loss(task: MultiTask, omega: HeadTask) -> ProfileLoss:
+    r"""Return the spectral loss of given scores with the best μ for them.
 
     It is $\ell_i = S_i/(1+(L/\phi_i)s_i)$, $s_i = \omega_i^\top E^{-1}\omega_i$, where
     $G_{hh'} = \langle\omega^h,\omega^{h'}\rangle$, $E = e^G$ entry by entry, and $\omega_i$ has the scores of task i in
@@ -151,17 +131,15 @@ def profile_loss(task: MultiTask, omega: Float[np.ndarray, "head task"]) -> Prof
     **Arguments:**
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
-    - `omega`: $\omega_i^h$ (head, task), the eigenvalue of head h's scores on the coordinates of task i, including the
-      scale of the scores.
+    - `omega`: $\omega_i^h$ (head, task), as in `spectral_loss`.
 
-    **Returns:** `ProfileLoss` with the best `mu` (head, task), and the `shares` $d_is_i$ and the `loss` of each task.
+    **Returns:** the `ProfileLoss`.
 
     **Example:** two heads of opposite scores have a larger share than one, which has at most 1/e.
 
-    >>> import numpy as np
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
-    >>> for omega in (np.array([[0.3]]), np.array([[0.3], [-0.3]])):
+    >>> for omega in ([[0.3]], [[0.3], [-0.3]]):
     ...     profile = sw.theory.softmax.profile_loss(task, omega)
     ...     print(profile.shares.round(3).tolist(), profile.loss.round(3).tolist())
     [0.366] [2.146]
@@ -172,14 +150,13 @@ def profile_loss(task: MultiTask, omega: Float[np.ndarray, "head task"]) -> Prof
     # Heads that are alike make E singular: a pseudo-inverse shares their work.
     solved = np.linalg.lstsq(np.exp(gram(task, omega)), omega, rcond=None)[0]
     s = np.sum(omega * solved, axis=0)
-    return ProfileLoss(
-        solved / (s + constants.phi / constants.context), constants.dims * s, loss_of_shares(task, constants.dims * s)
-    )
+    shares = constants.dims * s
+    return ProfileLoss(solved / (s + constants.phi / constants.context), shares, loss_of_shares(task, shares))
 
 
 @checked
 def attention_budget(heads: int, tasks: int, *, provable: bool = False) -> float:
-    r"""The largest value of $T = \sum_id_is_i$, the sum of the tasks' shares of attention (`profile_loss`).
+    r"""Return the largest value of $T = \sum_id_is_i$, the sum of the tasks' shares of attention (`profile_loss`).
 
     $E - G = 11^\top + \sum_{k\ge2}G^{\circ k}/k!$ is positive semi-definite (Schur), so the eigenvalues of $E^{-1}G$
     are in [0, 1] and at most min(H, I) are not zero: each share is at most 1 and T at most min(H, I).
@@ -206,8 +183,8 @@ def attention_budget(heads: int, tasks: int, *, provable: bool = False) -> float
 
 
 @checked
-def lower_bound(task: MultiTask, heads: int, *, provable: bool = False) -> Float[np.ndarray, " task"]:
-    r"""A lower bound on the spectral loss of any weights of a number of heads.
+def lower_bound(task: MultiTask, heads: int, *, provable: bool = False) -> PerTask:
+    r"""Return a lower bound on the spectral loss of any weights of a number of heads.
 
     It is the least sum of losses that `attention_budget` allows, with shares $0\le d_is_i\le1$ (`profile_loss`). For
     one head it is that of `single_head_optimum`; with more heads than tasks $S_i\gamma_i/(1+\gamma_i)$,
@@ -236,7 +213,7 @@ def lower_bound(task: MultiTask, heads: int, *, provable: bool = False) -> Float
 
 @checked
 def equiangular_budget(heads: int, size: float, overlap: float) -> float:
-    r"""The sum T of shares (`profile_loss`) of heads with equal norms and equal products.
+    r"""Return the sum T of shares (`profile_loss`) of heads with equal norms and equal products.
 
     With $|\omega^h|^2 = a$ and $\langle\omega^h,\omega^{h'}\rangle = b$,
     $T = (H-1)\frac{a-b}{e^a-e^b} + \frac{a+(H-1)b}{e^a+(H-1)e^b}$, $-a/(H-1)\le b\le a$.
@@ -272,7 +249,7 @@ def equiangular_budget(heads: int, size: float, overlap: float) -> float:
 
 @checked
 def sign_pair_loss(task: MultiTask, sharpness: Float[np.ndarray, " *size"]) -> Float[np.ndarray, "*size task"]:
-    r"""The spectral loss where each task has two heads with scores (ω, -ω) and values (μ, -μ), and the best μ.
+    r"""Return the spectral loss where each task has two heads with scores (ω, -ω) and values (μ, -μ), and the best μ.
 
     The constant part of the kernel cancels: the share is $d_is_i = a/\sinh a$, against at most 1/e for one head. As a →
     0 it is 1, and the loss $S_i\gamma_i/(1+\gamma_i)$, $\gamma_i = \phi_id_i/L$, is that of linear attention to leading
@@ -287,10 +264,9 @@ def sign_pair_loss(task: MultiTask, sharpness: Float[np.ndarray, " *size"]) -> F
 
     **Example:** flat pairs reach the lower bound, sharp ones do not.
 
-    >>> import numpy as np
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
-    >>> sw.theory.softmax.sign_pair_loss(task, np.array([0.0, 0.5, 1.0, 2.0]))[:, 0].round(3).tolist()
+    >>> sw.theory.softmax.sign_pair_loss(task, [0.0, 0.5, 1.0, 2.0])[:, 0].round(3).tolist()
     [0.909, 0.944, 1.052, 1.535]
     >>> sw.theory.softmax.lower_bound(task, 2).round(3).tolist()
     [0.909]
@@ -304,8 +280,8 @@ def sign_pair_loss(task: MultiTask, sharpness: Float[np.ndarray, " *size"]) -> F
 
 
 @checked
-def filled_shares(task: MultiTask, budget: float) -> Float[np.ndarray, " task"]:
-    r"""The shares $d_is_i$ of least loss $\sum_i S_i/(1+Ls_i/\phi_i)$, with $0\le d_is_i\le1$ and $\sum_id_is_i = B$.
+def filled_shares(task: MultiTask, budget: float) -> PerTask:
+    r"""Return the shares $d_is_i$, from 0 to 1 and B in all, of least loss $\sum_i S_i/(1+Ls_i/\phi_i)$.
 
     The derivative in the share is equal for all tasks that are neither empty nor full, so that
     $s_i = \theta\sqrt{\lambda_i\phi_i/L} - \phi_i/L$ clipped to $[0, 1/d_i]$. Between the values of θ where a task
@@ -344,8 +320,8 @@ def filled_shares(task: MultiTask, budget: float) -> Float[np.ndarray, " task"]:
 
 
 @checked
-def loss_of_shares(task: MultiTask, shares: Float[np.ndarray, "*lead task"]) -> Float[np.ndarray, "*lead task"]:
-    r"""The spectral loss of each task with the best μ, from its share: $S_i/(1 + Ls_i/\phi_i)$ for shares $d_is_i$.
+def loss_of_shares(task: MultiTask, shares: LeadTask) -> LeadTask:
+    r"""Return the spectral loss of each task with the best μ, from its share $d_is_i$: $S_i/(1 + Ls_i/\phi_i)$.
 
     **Arguments:**
 

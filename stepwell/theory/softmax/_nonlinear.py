@@ -30,7 +30,7 @@ class HeadWeights(NamedTuple):
 
 @checked
 def linear_head(dim: int, context: int, noise: float = 0.0, signal: float = 1.0) -> HeadWeights:
-    r"""The head of `flow_limit` for one linear target, $\omega = d^{-1/2}$, $\mu = \sqrt d/(1+\rho)$.
+    r"""Return the head of `flow_limit` for one linear target, $\omega = d^{-1/2}$, $\mu = \sqrt d/(1+\rho)$.
 
     $\rho = e\phi d/L$, and φ is 1 + noise/signal.
 
@@ -57,7 +57,7 @@ def linear_head(dim: int, context: int, noise: float = 0.0, signal: float = 1.0)
 
 @checked
 def hermite_coefficients(target: Target, degree: int) -> Float[np.ndarray, " degree"]:
-    r"""The Hermite coefficients of a function.
+    r"""Return the Hermite coefficients of a function.
 
     $c_k = \mathbb E[f(s)\,\mathrm{he}_k(s)]$, s standard normal, $\mathrm{he}_k = \mathrm{He}_k/\sqrt{k!}$. By
     Gauss-Hermite quadrature of 120 nodes: exact for polynomials, good for what they approximate.
@@ -86,7 +86,7 @@ def hermite_coefficients(target: Target, degree: int) -> Float[np.ndarray, " deg
 
 @checked
 def hermite_target(coefficients: Float[np.ndarray, " degree"]) -> Target:
-    r"""The function $f(s) = \sum_kc_k\mathrm{he}_k(s)$ with given Hermite coefficients.
+    r"""Return the function $f(s) = \sum_kc_k\mathrm{he}_k(s)$ with given Hermite coefficients.
 
     **Arguments:**
 
@@ -96,10 +96,9 @@ def hermite_target(coefficients: Float[np.ndarray, " degree"]) -> Target:
 
     **Example:** $\mathrm{he}_2 = (s^2-1)/\sqrt2$.
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> f = sw.theory.softmax.hermite_target(np.array([0.0, 0.0, 1.0]))
-    >>> f(np.array([0.0, 1.0, 2.0])).round(3).tolist()
+    >>> f = sw.theory.softmax.hermite_target([0.0, 0.0, 1.0])
+    >>> f([0.0, 1.0, 2.0]).round(3).tolist()
     [-0.707, 0.0, 2.121]
     """
     plain = coefficients / np.sqrt([float(factorial(k)) for k in range(coefficients.size)])
@@ -108,7 +107,7 @@ def hermite_target(coefficients: Float[np.ndarray, " degree"]) -> Target:
 
 @checked
 def nonlinear_loss(target: Target, dim: int, context: int, head: HeadWeights, *, noise: float = 0.0) -> float:
-    r"""The loss of a head on y = f(u·x) + ε, |u| = 1, to first order in 1/L.
+    r"""Return the loss of a head on y = f(u·x) + ε, |u| = 1, to first order in 1/L.
 
     With $w = \omega q$, $a = |w|$ and $\tilde f(w) = \mathbb Ef(x+w)$,
 
@@ -163,7 +162,7 @@ def nonlinear_loss(target: Target, dim: int, context: int, head: HeadWeights, *,
 def nonlinear_leading_loss(
     coefficients: Float[np.ndarray, " degree"], dim: int, context: int, head: HeadWeights, *, noise: float = 0.0
 ) -> float:
-    r"""The `nonlinear_loss` to leading order in d at $\omega = d^{-1/2}$, from Hermite coefficients.
+    r"""Return the `nonlinear_loss` to leading order in d at $\omega = d^{-1/2}$, from Hermite coefficients.
 
     $c_1^2(1-c)^2 + \sum_{k\ge2}c_k^2 + c_0^2(1-\mu)^2 + \mu^2\tfrac eL\big(\sum_{k\ge1}c_k^2+\sigma^2\big)$,
     $c = \mu\omega$.

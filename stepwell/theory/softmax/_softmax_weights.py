@@ -1,7 +1,6 @@
 r"""Softmax weights over Gaussian scores: their moments at any number of tokens, and how they saturate.
 
-At sharpness a the concentration $R = \mathbb E\sum_lp_l^2$ is $e^{a^2}/L$ while a few tokens cannot dominate, and
-saturates at 1.
+At sharpness a the concentration $R = \mathbb E\sum_lp_l^2$ is $e^{a^2}/L$ while no few tokens dominate, at most 1.
 """
 
 from typing import NamedTuple
@@ -16,35 +15,17 @@ from stepwell._util.errors import InvalidInput
 
 _TOLERANCE = 1e-12
 """What the grids leave out, relative to R and T."""
-
-_LOG_STEP = 0.35
-"""In log t. The trapezoidal rule errs by about exp(-pi^2 / step), which is 6e-13."""
-
-_BLOCK = 2**20
-"""Entries worked on at a time."""
+_LOG_STEP = 0.3
+"""In log t. The trapezoidal rule errs by about exp(-pi^2 / step), which is 5e-15."""
+_NEGLIGIBLE = 1e-24
+"""What a kernel may be at the ends of its band: R and T are at least 1/L, and L is 1e6 at the most."""
 
 
 class SoftmaxMoments(NamedTuple):
     r"""Moments of $p = \mathrm{softmax}(a z)$, $z_1, \dots, z_L \sim \mathcal N(0, 1)$, at each sharpness a.
 
-    The first moment needs no computation: $\mathbb E\sum_l p_l z_l = a(1 - R)$, by Stein's lemma. `softmax_moments`
-    returns these.
-
-    **Arguments:**
-
-    - `concentration`: $R = \mathbb E\sum_l p_l^2$, from 1/L (all tokens have equal weight) to 1 (one token has all of
-      it), an array of one number for each sharpness.
-    - `second`: $T = \mathbb E(\sum_l p_l z_l)^2$, of the same shape.
-
-    **Example:**
-
-    The first moment at a = 1 over 10 tokens:
-
-    >>> import numpy as np
-    >>> import stepwell as sw
-    >>> moments = sw.theory.softmax.softmax_moments(np.array([1.0]), 10)
-    >>> (1.0 * (1 - moments.concentration)).round(3).tolist()
-    [0.805]
+    `concentration` is $R = \mathbb E\sum_l p_l^2$, from 1/L (all tokens have equal weight) to 1 (one token has all of
+    it), and `second` $T = \mathbb E(\sum_l p_l z_l)^2$. By Stein's lemma $\mathbb E\sum_l p_l z_l = a(1 - R)$.
     """
 
     concentration: Float[np.ndarray, " a"]
@@ -53,7 +34,7 @@ class SoftmaxMoments(NamedTuple):
 
 @checked
 def softmax_moments(sharpness: Float[np.ndarray, " a"], context: int) -> SoftmaxMoments:
-    r"""Moments R and T of softmax weights $p = \mathrm{softmax}(a z)$ over L tokens with Gaussian scores.
+    r"""Return moments R and T of softmax weights $p = \mathrm{softmax}(a z)$ over L tokens with Gaussian scores.
 
     With $1/Z^k = \int_0^\infty t^{k-1} e^{-tZ} dt/(k-1)!$ the tokens separate:
 
@@ -62,7 +43,7 @@ def softmax_moments(sharpness: Float[np.ndarray, " a"], context: int) -> Softmax
     $C(t) = \mathbb E e^{-te^{az}}$, $A_1 = \mathbb E[z e^{az-te^{az}}]$, $B_k = \mathbb E[z^k e^{2az-te^{az}}]$.
 
     Both integrals, over z and over log t, are trapezoidal sums, which converge geometrically here. Relative errors are
-    below 1e-9 for L up to 1e6. The cost is some milliseconds for each a, growing as $a^2$ beyond a of about 10.
+    below 1e-9 for L up to 1e6. The cost is below a millisecond for each a up to 10, and grows as a beyond.
 
     **Arguments:**
 
@@ -71,13 +52,10 @@ def softmax_moments(sharpness: Float[np.ndarray, " a"], context: int) -> Softmax
 
     **Returns:** `SoftmaxMoments` with the arrays `concentration` (R) and `second` (T), one number for each a.
 
-    **Example:**
+    **Example:** weights of 100 tokens are equal at a = 0, and concentrate on few tokens as a grows.
 
-    Weights of 100 tokens are equal at a = 0, and concentrate on few tokens as a grows:
-
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> moments = sw.theory.softmax.softmax_moments(np.array([0.0, 1.0, 3.0]), 100)
+    >>> moments = sw.theory.softmax.softmax_moments([0.0, 1.0, 3.0], 100)
     >>> moments.concentration.round(4).tolist()
     [0.01, 0.0255, 0.2869]
     """
@@ -95,34 +73,63 @@ def _moments(a: float, context: int) -> tuple[float, float]:
     far = -float(scipy.special.ndtri(_TOLERANCE / context**2))
     # exp(-t e^{az}) grows beyond |Im z| = pi/(2a): the step must be small against that, and against the Gaussian's 1.
     step = min(0.3, _LOG_STEP / a)
-    z = np.linspace(-far, far, 2 * int(np.ceil(far / step)) + 1)
+    places = np.arange(-int(np.ceil(far / step)), int(np.ceil(far / step)) + 1)
+    z = step * places
     weights = np.exp(-(z**2) / 2)
     weights /= weights.sum()
-    r, t = 0.0, 0.0
     # Z lies between e^{a max z}, whose maximum is below `low` with the probability of the tolerance, and E[Z^2]^{1/2}.
     low = float(scipy.special.ndtri((_TOLERANCE / context) ** (1 / context)))
     first = -min(a**2, a * far) - np.log(context) + 0.5 * np.log(_TOLERANCE)
     last = np.log(-2 * np.log(_TOLERANCE)) - a * low
-    grid = np.arange(first, last, _LOG_STEP)
-    for log_t in np.array_split(grid, 1 + grid.size * z.size // _BLOCK):
-        tilt = log_t[:, None] + a * z
-        power = np.exp(np.minimum(tilt, 700.0))
-        lost = -np.expm1(-power) @ weights  # 1 - C, without cancellation
-        once = power * np.exp(-power)  # t e^{az - te^{az}}
-        twice = power * once
-        a1, b0, b2 = once @ (weights * z), twice @ weights, twice @ (weights * z**2)
-        others = np.log1p(-np.minimum(lost, 1.0 - 1e-16))
-        alone = np.exp((context - 1) * others)
-        r += context * float(b0 @ alone) * _LOG_STEP
-        t += context * float(b2 @ alone) * _LOG_STEP
-        if context > 1:
-            t += context * (context - 1) * float(a1**2 @ np.exp((context - 2) * others)) * _LOG_STEP
+    grid = np.arange(int(np.floor(first / _LOG_STEP)), int(np.ceil(last / _LOG_STEP)))
+    means = _lattice_means if step < 0.3 else _dense_means
+    lost, a1, b0, b2 = means(grid, places, a * step, np.stack([weights, weights * z, weights * z**2]))
+    others = np.log1p(-np.minimum(lost, 1.0 - 1e-16))
+    alone = np.exp((context - 1) * others)
+    r = context * float(b0 @ alone) * _LOG_STEP
+    t = context * float(b2 @ alone) * _LOG_STEP
+    if context > 1:
+        t += context * (context - 1) * float(a1**2 @ np.exp((context - 2) * others)) * _LOG_STEP
     return r, t
+
+
+def _kernels(tilt: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """1 - exp(-u) without cancellation, u exp(-u) and u² exp(-u), at u = exp(tilt)."""
+    power = np.exp(np.minimum(tilt, 700.0))
+    once = power * np.exp(-power)
+    return -np.expm1(-power), once, power * once
+
+
+def _dense_means(grid: np.ndarray, places: np.ndarray, unit: float, weights: np.ndarray) -> tuple[np.ndarray, ...]:
+    r"""1 - C, tA₁, t²B₀ and t²B₂ at each log t of the grid."""
+    lost, once, twice = _kernels(_LOG_STEP * grid[:, None] + unit * places)
+    return lost @ weights[0], once @ weights[1], twice @ weights[0], twice @ weights[2]
+
+
+def _lattice_means(grid: np.ndarray, places: np.ndarray, unit: float, weights: np.ndarray) -> tuple[np.ndarray, ...]:
+    r"""The same where az and log t are on one lattice: u depends on the sum of their places only, and the sums over z
+    are convolutions with kernels that are 0, or 1, beyond some places."""
+    band = np.arange(int(np.log(_NEGLIGIBLE) / unit), int(np.log(-2 * np.log(_NEGLIGIBLE)) / unit) + 1)
+    # A sum over z at log t is one over places -q of z, from the band: q = place of log t + place of z.
+    wanted = grid + places[-1] - band[0]
+
+    def mean(kernel: np.ndarray, each: np.ndarray) -> np.ndarray:
+        return _entries(np.convolve(kernel, each[::-1]), wanted)
+
+    lost, once, twice = _kernels(unit * band)
+    beyond = np.concatenate([[0.0], np.cumsum(weights[0][::-1])])[np.clip(grid + places[-1] - band[-1], 0, places.size)]
+    return mean(lost, weights[0]) + beyond, mean(once, weights[1]), mean(twice, weights[0]), mean(twice, weights[2])
+
+
+def _entries(values: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Entries of an array; 0 outside it."""
+    inside = (places >= 0) & (places < values.size)
+    return np.where(inside, values[np.clip(places, 0, values.size - 1)], 0.0)
 
 
 @checked
 def concentration_ratio(sharpness: Float[np.ndarray, " a"], context: int) -> Float[np.ndarray, " a"]:
-    r"""The concentration of softmax weights over its value to leading order, $R/(e^{a^2}/L)$.
+    r"""Return the concentration of softmax weights over its value to leading order, $R/(e^{a^2}/L)$.
 
     It is 1 where the spectral theory holds, and less where the softmax saturates. $R = \mathbb E\sum_lp_l^2$ is exact
     (`softmax_moments`).
@@ -147,7 +154,7 @@ def concentration_ratio(sharpness: Float[np.ndarray, " a"], context: int) -> Flo
 
 @checked
 def saturation_point(context: int, ratio: float) -> float:
-    """The squared sharpness $a^2$ at which `concentration_ratio` has fallen to a given value.
+    """Return the squared sharpness $a^2$ at which `concentration_ratio` has fallen to a given value.
 
     **Arguments:**
 
@@ -172,51 +179,38 @@ def saturation_point(context: int, ratio: float) -> float:
     return scipy.optimize.root_scalar(above, bracket=(1e-12, np.log(context / ratio) + 1), xtol=1e-9).root
 
 
-@checked
-def annealed_threshold(context: int) -> float:
-    r"""The squared sharpness $a^2 = \tfrac23\ln L$ at which the mean concentration R leaves $e^{a^2}/L$.
+class Thresholds(NamedTuple):
+    """Squared sharpness at which the mean concentration (`annealed`) and a typical one leave their leading order."""
 
-    R is half of that at about this point.
+    annealed: float
+    typical: float
+
+
+@checked
+def thresholds(context: int) -> Thresholds:
+    r"""Return the squared sharpness $a^2$ at which the concentration R leaves $e^{a^2}/L$.
+
+    Its mean leaves it at $\tfrac23\ln L$, where R is about half of that; most realizations before, at $\tfrac12\ln L$.
 
     **Arguments:**
 
     - `context`: the number of tokens, L.
 
-    **Returns:** $a^2$.
+    **Returns:** the `Thresholds`.
 
     **Example:** `saturation_point(1000, 0.5)` is 4.13.
 
     >>> import stepwell as sw
-    >>> print(f"{sw.theory.softmax.annealed_threshold(1000):.2f}")
-    4.61
+    >>> [round(square, 2) for square in sw.theory.softmax.thresholds(1000)]
+    [4.61, 3.45]
     """
-    return 2 / 3 * float(np.log(checks.whole("context", context)))
-
-
-@checked
-def typical_threshold(context: int) -> float:
-    r"""The squared sharpness $a^2 = \tfrac12\ln L$ at which a typical concentration leaves $e^{a^2}/L$.
-
-    Most realizations leave it there, before their mean does (`annealed_threshold`).
-
-    **Arguments:**
-
-    - `context`: the number of tokens, L.
-
-    **Returns:** $a^2$.
-
-    **Example:**
-
-    >>> import stepwell as sw
-    >>> print(f"{sw.theory.softmax.typical_threshold(1000):.2f}")
-    3.45
-    """
-    return 1 / 2 * float(np.log(checks.whole("context", context)))
+    log = float(np.log(checks.whole("context", context)))
+    return Thresholds(2 / 3 * log, 1 / 2 * log)
 
 
 @checked
 def concentration_exponent(sharpness: Float[np.ndarray, " *a"], context: int) -> Float[np.ndarray, " *a"]:
-    r"""The exponent $\log_LR$ of the concentration by the random energy model.
+    r"""Return the exponent $\log_LR$ of the concentration by the random energy model.
 
     It is a heuristic, for the leading exponent only. With $u = a^2/(2\ln L)$ it is 2u - 1 to the annealed threshold u =
     1/3, then $-(1-u)^2/(4u)$ to freezing at u = 1, then 0. At L = 1e4 and $a^2 = 9$ it gives R = 0.29 where the exact
@@ -231,9 +225,8 @@ def concentration_exponent(sharpness: Float[np.ndarray, " *a"], context: int) ->
 
     **Example:**
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> sw.theory.softmax.concentration_exponent(np.array([0.0, 1.0, 3.0, 5.0]), 10_000).round(3).tolist()
+    >>> sw.theory.softmax.concentration_exponent([0.0, 1.0, 3.0, 5.0], 10_000).round(3).tolist()
     [-1.0, -0.891, -0.134, 0.0]
     """
     u = sharpness**2 / (2 * np.log(checks.whole("context", context, least=2)))
@@ -243,7 +236,7 @@ def concentration_exponent(sharpness: Float[np.ndarray, " *a"], context: int) ->
 
 @checked
 def expected_maximum(context: int) -> float:
-    r"""The mean of the largest of L standard normals, $\mathbb E\max_lz_l$, by quadrature.
+    r"""Return the mean of the largest of L standard normals, $\mathbb E\max_lz_l$, by quadrature.
 
     It is the mean of x along the direction of the scores, at the token that a hardmax attends to.
 
@@ -269,7 +262,7 @@ def expected_maximum(context: int) -> float:
 
 @checked
 def hardmax_concentration(sharpness: Float[np.ndarray, " *a"], context: int) -> Float[np.ndarray, " *a"]:
-    r"""The concentration of sharp softmax weights, $R \approx 1 - \mathbb E[\max z]/a$.
+    r"""Return the concentration of sharp softmax weights, $R \approx 1 - \mathbb E[\max z]/a$.
 
     It holds for a well above $\sqrt{2\ln L}$, since $\mathbb E\sum_lp_lz_l = a(1-R)$ tends to the maximum.
 
@@ -282,9 +275,8 @@ def hardmax_concentration(sharpness: Float[np.ndarray, " *a"], context: int) -> 
 
     **Example:** the exact values are 0.752 and 0.875.
 
-    >>> import numpy as np
     >>> import stepwell as sw
-    >>> sw.theory.softmax.hardmax_concentration(np.array([10.0, 20.0]), 100).round(3).tolist()
+    >>> sw.theory.softmax.hardmax_concentration([10.0, 20.0], 100).round(3).tolist()
     [0.749, 0.875]
     """
     return 1 - expected_maximum(context) / sharpness

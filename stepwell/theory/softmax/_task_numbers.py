@@ -3,13 +3,13 @@
 from typing import NamedTuple, TypedDict
 
 import numpy as np
-from jaxtyping import Float
 
 from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
 from .._task_protocols import MultiTask, the_context
+from .._types import PerTask
 
 
 class TaskNumbers(NamedTuple):
@@ -17,22 +17,22 @@ class TaskNumbers(NamedTuple):
     $\phi_i = 1 + \sigma^2/S_i$. Of all: `context` L and `noise` $\sigma^2$.
     """
 
-    dims: Float[np.ndarray, " task"]
-    strengths: Float[np.ndarray, " task"]
-    signal: Float[np.ndarray, " task"]
-    phi: Float[np.ndarray, " task"]
+    dims: PerTask
+    strengths: PerTask
+    signal: PerTask
+    phi: PerTask
     context: int
     noise: float
 
     @property
-    def rho(self) -> Float[np.ndarray, " task"]:
+    def rho(self) -> PerTask:
         r"""$\rho_i = e\phi_i d_i/L$: how much variance costs a head of one task, where the flow ends."""
         return np.e * self.phi * self.dims / self.context
 
 
 @checked
 def task_numbers(task: MultiTask) -> TaskNumbers:
-    """The constants of a task that the formulas use.
+    """Return the constants of a task that the formulas use.
 
     Raises `InvalidInput` for tasks for which they do not hold, for instance with several context lengths.
 

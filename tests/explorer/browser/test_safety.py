@@ -7,7 +7,6 @@ from urllib.parse import urlsplit
 
 import pytest
 from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
-from tornado.web import Application
 
 from stepwell.explorer import _server
 
@@ -98,6 +97,24 @@ def test_downloads_of_what_is_not_allowed_say_so(server):
     assert status == 400 and "final_loss" in text
 
 
+@pytest.mark.parametrize(
+    ("path", "method", "headers", "status"),
+    [
+        ("/page/draw.js%00", "GET", {}, 404),
+        ("/page/%00", "GET", {}, 404),
+        ("/store", "POST", {"X_Stepwell_Token": "é", "Content_Length": "0"}, 403),
+        ("/", "GET", {"Origin": "http://["}, 403),
+        ("/ws", "GET", {"Origin": "http://[::1"}, 403),
+        ("/download/toml?seed=" + "1" * 400, "GET", {}, 400),
+        ("/download/toml?model.heads=" + "1" * 400, "GET", {}, 400),
+        ("/runs?where=seed%3C" + "1" * 400, "GET", {}, 200),
+    ],
+)
+def test_odd_requests_get_an_answer_that_is_no_failure(server, path: str, method: str, headers, status: int):
+    found, text, _ = ask(server, path, method, **headers)
+    assert found == status and text
+
+
 def test_every_answer_forbids_what_is_not_needed(server):
     for path in ("/", "/page/main.js", "/alive", "/nothing"):
         _, _, headers = ask(server, path)
@@ -111,7 +128,7 @@ def test_every_answer_forbids_what_is_not_needed(server):
 
 
 def test_one_page_too_many_is_refused():
-    guard = _server._Guard(Application(), {"127.0.0.1:1"}, lambda: _server.MOST_SESSIONS)
+    guard = _server._Guarded([], {"127.0.0.1:1"}, lambda: _server.MOST_SESSIONS)
 
     def refusal(path: str) -> tuple[int, str] | None:
         line, headers = RequestStartLine("GET", path, "HTTP/1.1"), HTTPHeaders({"Host": "127.0.0.1:1"})

@@ -1,4 +1,4 @@
-/* Separate attention in population by its formulas, head by head: a value, keys and queries. */
+/* Separate attention at infinitely many sequences by its formulas, head by head: a value, keys and queries. */
 
 typedef struct {
     int dim, heads, rank;

@@ -1,4 +1,4 @@
-/* Steps of descent in population, of runs that fill vectors and that do not. */
+/* Steps of descent at infinitely many sequences, of runs that fill vectors and that do not. */
 
 #include "self_test.h"
 #include "population.h"

@@ -1,4 +1,4 @@
-/* Steps of a Rosenbrock method along the flow in population, against such steps with the whole Jacobian. */
+/* Steps of a Rosenbrock method along the flow at infinitely many sequences, against such steps with the whole Jacobian. */
 
 #include "self_test.h"
 #include "population.h"
