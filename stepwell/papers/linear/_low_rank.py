@@ -12,10 +12,10 @@ Time is measured in units of the escape rate, $\rho_mT_m$ with $\rho_m = \lambda
 middle of a drop to the middle of the next.
 
 **What counts as conspicuous.** A plateau is conspicuous if $\rho_mT_m$ is above the geometric mean of two waits, for
-the plateaus on which they are closest: the longest wait for a further pair (m = 1) and the shortest median wait for a fresh
-head of that rank. It grows as $\sqrt{\ln(1/s)/s}$, waits for fresh heads as 1/s. So the probability that a plateau with
-R | m is not conspicuous, $P(W_m < s\theta)$, falls about as $\sqrt{s\ln(1/s)}$: slowly, and never to zero in every
-seed.
+the plateaus on which they are closest: the longest wait for a further pair (m = 1) and the shortest median wait for a
+fresh head of that rank. It grows as $\sqrt{\ln(1/s)/s}$, waits for fresh heads as 1/s. So the probability that a
+plateau with R | m is not conspicuous, $P(W_m < s\theta)$, falls about as $\sqrt{s\ln(1/s)}$: slowly, and never to
+zero in every seed.
 """
 
 import itertools
