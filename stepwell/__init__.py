@@ -5,6 +5,13 @@ them `theory`, which predicts from the task alone. Importing `stepwell` is cheap
 The names that one needs most are here too: `stepwell.flow` is `stepwell.dynamics.flow`.
 
 Importing `stepwell` sets JAX to float64 and changes nothing else in the process; `configure` does more.
+
+Examples in docstrings assume these imports:
+
+>>> import jax
+>>> import jax.numpy as jnp
+>>> import numpy as np
+>>> import stepwell as sw
 """
 
 import os

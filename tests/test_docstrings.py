@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import stepwell
@@ -90,7 +93,7 @@ def test_a_class_says_what_it_is_made_of(name: str):
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_work(name: str, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = doctest.testmod(
-        importlib.import_module(name), optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE, report=False
-    )
+    assumed = {"np": np, "jax": jax, "jnp": jnp, "sw": stepwell}  # as the docstring of `stepwell` says
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    result = doctest.testmod(importlib.import_module(name), extraglobs=assumed, optionflags=flags, report=False)
     assert not result.failed

@@ -307,8 +307,9 @@ def write(folder: Path) -> list[str]:
     pages["index.md"] = textwrap.dedent("""\
         # Reference
 
-        Every public name, from its docstring. Examples there are run by the tests. What one needs most is at the top of
-        the package, {py:mod}`stepwell`; each room has more.
+        Every public name, from its docstring. Examples there are run by the tests; they assume `import jax`,
+        `import jax.numpy as jnp`, `import numpy as np` and `import stepwell as sw`. What one needs most is at the top
+        of the package, {py:mod}`stepwell`; each room has more.
 
         ```{toctree}
         %s

@@ -28,8 +28,6 @@ class RunFailed(_WithTrajectory, RuntimeError):
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> task = sw.InContextRegression(sw.covariance([1.0, 0.5]), 31)
     >>> model = sw.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=1.0)
     >>> try:
@@ -50,7 +48,6 @@ class Interrupted(_WithTrajectory, KeyboardInterrupt):
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> issubclass(sw.Interrupted, KeyboardInterrupt)
     True
     """

@@ -27,7 +27,6 @@ def one_blas_thread() -> Iterator[None]:
 
     **Example:**
 
-    >>> import numpy as np
     >>> from stepwell.figures import one_blas_thread
     >>> with one_blas_thread():
     ...     solution = np.linalg.solve(np.eye(3), np.ones(3))

@@ -29,7 +29,6 @@ def conserved(trajectory: xr.Dataset, *, control: bool = False) -> xr.Dataset:
 
     **Example:** the difference stays at its initial value, $0.1^2 - (0.1^2 + 0.1^2)$.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention([[[0.0, 0.0, 0.1]]], [[[0.1, 0.1, 0.0]]], [[[0.1, 0.1]]])
     >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), until=100.0, progress=False)
@@ -71,7 +70,6 @@ def conserved_drift(trajectory: xr.Dataset, *, control: bool = False) -> xr.Data
 
     **Example:** the weights grow to order one, and the difference of their squares hardly changes.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention([[[0.0, 0.0, 0.1]]], [[[0.1, 0.1, 0.0]]], [[[0.1, 0.1]]])
     >>> trajectory = sw.dynamics.descend(model, sw.objectives.Population(task), rate=0.01, steps=2000, progress=False)

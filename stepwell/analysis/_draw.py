@@ -88,7 +88,6 @@ def set_points(axes: Any, trajectory: xr.Dataset, *, log: bool) -> None:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> from stepwell.analysis.style import new_figure, set_points
     >>> axes = new_figure(4.0, 3.0).subplots()
     >>> set_points(axes, sw.Experiment(task={"dim": 2}).run(progress=False), log=True)
@@ -151,7 +150,6 @@ def draw_staircase(
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned([[1.0, 0.0], [0.0, 1.0]], heads=2, scale=0.1)
     >>> trajectory = sw.dynamics.descend(model, sw.objectives.Population(task), rate=0.05, steps=600, progress=False)
@@ -226,7 +224,6 @@ def draw_weights(trajectory: xr.Dataset, *, run: int = 0, log: bool = False, tit
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned([[1.0, 0.0], [0.0, 1.0]], heads=2, scale=0.1)
     >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
@@ -324,7 +321,6 @@ def draw_map(
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned([[1.0, 0.0], [0.0, 1.0]], heads=2, scale=0.1)
     >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)

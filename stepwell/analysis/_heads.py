@@ -32,8 +32,6 @@ def alignment(trajectory: xr.Dataset, eigenvectors: Float[np.ndarray, "dim compo
 
     **Example:** a head is initially between the two eigenvectors, and its key turns to the first.
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention([[[0.0, 0.0, 0.1]]], [[[0.1, 0.1, 0.0]]], [[[0.1, 0.1]]])
     >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), until=100.0, progress=False)
@@ -86,7 +84,6 @@ def winners(trajectory: xr.Dataset, model: AbstractModel | None = None, *, least
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned([[1.0, 0.0], [0.0, 1.0]], heads=2, scale=0.1)
     >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
@@ -165,8 +162,6 @@ def head_task_allocation(
 
     **Example:**
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> omega, mu = np.array([[0.5, 0.0], [0.1, 0.4]]), np.array([[1.8, 0.0], [0.5, 2.0]])
     >>> allocation = sw.analysis.head_task_allocation(omega, mu)
     >>> allocation.head.tolist(), allocation.share.round(2).tolist(), bool(allocation.one_to_one)

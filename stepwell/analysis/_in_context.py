@@ -30,9 +30,6 @@ def principal_component_regression(
 
     **Example:** without noise, the regression on all components is exact.
 
-    >>> import jax
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 8)
     >>> batch = task.sample(100, key=jax.random.key(0))
     >>> errors = sw.analysis.principal_component_regression(batch, np.eye(2)) - batch.labels[:, -1, 0]
@@ -73,9 +70,6 @@ def pcr_test(model: AbstractModel, batch: Batch, eigenvectors: Float[np.ndarray,
 
     **Example:** a model whose effective map has the first component alone.
 
-    >>> import jax
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned([[1.0, 0.0], [0.0, 1.0]], heads=1, scale=1.0)
     >>> int(sw.analysis.pcr_test(model, task.sample(500, key=jax.random.key(0)), np.eye(2))["closest"])

@@ -38,7 +38,6 @@ def effective_map(
 
     **Example:** one head learns one component, and shrinks it as the context of 31 pairs demands.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned([[1.0, 0.0], [0.0, 1.0]], heads=1, scale=0.1)
     >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
@@ -85,7 +84,6 @@ def nearest_fixed_point(
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned([[1.0, 0.0], [0.0, 1.0]], heads=2, scale=0.1)
     >>> record = sw.Record(points=4)

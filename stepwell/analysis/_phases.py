@@ -62,8 +62,6 @@ def phases(
 
     **Example:**
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> time = np.linspace(0.0, 40.0, 401)
     >>> three = sw.analysis.phases(time, 1 / (1 + np.exp(time - 20)))
     >>> [round(t, 1) for t in (three.emergence.start, three.half, three.emergence.end)]

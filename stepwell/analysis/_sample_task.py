@@ -32,9 +32,6 @@ def sample_task(task: LinearTask, sample: Moments | Sampled | Batch, *, commutin
 
     **Example:**
 
-    >>> import jax
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31)
     >>> own = sw.analysis.sample_task(task, task.sample(1000, key=jax.random.key(0)))
     >>> sw.theory.linear.escape_rates(task).round(3).tolist(), sw.theory.linear.escape_rates(own).round(2).tolist()

@@ -85,8 +85,6 @@ def staircase(
 
     **Example:**
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> time = np.linspace(0.0, 100.0, 1001)
     >>> found = sw.analysis.staircase(time, 1 / (1 + np.exp(time - 20)) + 1 / (1 + np.exp(time - 60)))
     >>> [round(plateau.level, 1) for plateau in found.plateaus], [round(drop.time, 1) for drop in found.drops]
@@ -150,8 +148,6 @@ def level_drops(
 
     **Example:** the second drop is a thousandth of the first.
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> time = np.linspace(0.0, 100.0, 1001)
     >>> loss = 1 / (1 + np.exp(time - 20)) + 0.001 / (1 + np.exp(time - 60))
     >>> for drop in sw.analysis.level_drops(time, loss, np.array([1.001, 0.001, 0.0])):
@@ -183,8 +179,6 @@ def passage_time(time: Float[np.ndarray, " point"], loss: Float[np.ndarray, " po
 
     **Example:**
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> sw.analysis.passage_time(np.array([0.0, 1.0, 2.0]), np.array([1.0, 0.5, 0.0]), level=0.25)
     1.5
     """

@@ -65,8 +65,6 @@ class Checkpoint:
 
     The second call finds the run finished, and takes no step.
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
     >>> def run(checkpoint):

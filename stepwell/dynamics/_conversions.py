@@ -32,7 +32,6 @@ def flow_time(steps, rate: float):
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> sw.dynamics.flow_time(6000, rate=0.001)
     12.0
     """
@@ -54,7 +53,6 @@ def steps_for(time, rate: float):
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> sw.dynamics.steps_for(12.0, rate=0.001)
     6000.0
     """
@@ -74,7 +72,6 @@ def rate_for(time: float, steps: int) -> float:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> sw.dynamics.rate_for(12.0, steps=6000)
     0.001
     """
@@ -100,7 +97,6 @@ def weight_factor(given: Normalization, wanted: Normalization, *, length: int, f
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> print(f"{sw.dynamics.weight_factor('none', '1/N', length=64, factors=2):.3f}")
     8.000
     """
@@ -125,7 +121,6 @@ def time_factor(given: Normalization, wanted: Normalization, *, length: int, fac
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> print(f"{sw.dynamics.time_factor('none', '1/N', length=64, factors=3):.3f}")
     16.000
     """
@@ -151,8 +146,6 @@ def renormalized(model: Attention, normalization: Normalization, *, length: int)
 
     With N = 8, each of the three weights is multiplied by $8^{-1/3}$.
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=1.0)
     >>> sw.dynamics.renormalized(model, "none", length=8).query[:, 0].round(3).tolist()
     [[0.5, 0.0], [0.0, 0.5]]

@@ -77,8 +77,6 @@ def descend(
 
     The loss passes from its first plateau to the second and the third, which is the lowest.
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
     >>> run = sw.dynamics.descend(model, sw.objectives.Population(task), rate=0.05, steps=600, progress=False)

@@ -40,7 +40,6 @@ class Diffrax(AbstractFlowSolver):
     **Example:**
 
     >>> import diffrax
-    >>> import stepwell as sw
     >>> sw.dynamics.Diffrax(diffrax.Kvaerno5()).name
     'kvaerno5'
     """

@@ -32,9 +32,6 @@ class Ensemble(eqx.Module, Generic[Member]):
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> models = [sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=s) for s in (0.1, 0.01)]
     >>> ensemble = sw.dynamics.Ensemble.of(models)
     >>> ensemble.size, ensemble.stacked.query.shape  # (run, head, pair, dim)

@@ -151,8 +151,6 @@ def flow(
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
     >>> run = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)

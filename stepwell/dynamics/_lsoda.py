@@ -135,7 +135,6 @@ class LSODA(AbstractFlowSolver):
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> sw.dynamics.LSODA().name
     'lsoda'
     """
@@ -222,8 +221,6 @@ def prepare_lsoda(model: AbstractModel, objective: AbstractObjective) -> None:
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> task = sw.InContextRegression(sw.covariance([1.0, 0.5]), 31)
     >>> model = sw.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
     >>> sw.dynamics.prepare_lsoda(model, sw.Population(task))

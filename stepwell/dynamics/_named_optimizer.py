@@ -67,8 +67,6 @@ def named_optimizer(
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
     >>> adam = sw.dynamics.named_optimizer("adam:b1=0.8", "cosine", rate=0.01, steps=500, model=model)
     >>> adam.specification["optimizer"]["parameters"]["b1"]

@@ -109,9 +109,6 @@ def online(
 
     Losses of batches are noisy, so the loss over all sequences is observed beside them.
 
-    >>> import jax
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.3)
     >>> run = sw.dynamics.online(

@@ -44,7 +44,6 @@ class Record:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> sw.Record(every=250).steps(600).tolist()
     [0, 250, 500, 600]
     >>> sw.Record(points=4, spacing="log").steps(1000).tolist()

@@ -71,7 +71,6 @@ class Rodas5P(AbstractFlowSolver):
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> sw.dynamics.Rodas5P().name
     'rodas5p'
     """

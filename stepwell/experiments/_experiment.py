@@ -55,7 +55,6 @@ class Experiment:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> experiment = sw.Experiment(task={"dim": 2, "context": 31}, model={"scale": 0.1}, seed=1)
     >>> experiment.model.kind, experiment.model.heads, experiment.training.kind
     ('separate', 2, 'flow')
@@ -170,7 +169,6 @@ class Experiment:
 
         **Example:**
 
-        >>> import stepwell as sw
         >>> sw.Experiment(model={"kind": "merged", "heads": 8}, seed=3).command()
         ['stepwell', 'train', '--model', 'merged', '--heads', '8', '--seed', '3']
         """
@@ -242,7 +240,6 @@ class Experiment:
 
         **Example:**
 
-        >>> import stepwell as sw
         >>> run = sw.Experiment(task={"dim": 2}, training={"until": 1.0}).run(progress=False)
         >>> sw.Experiment.of(run).task.eigenvalues
         (0.6666666666666666, 0.3333333333333333)
@@ -279,7 +276,6 @@ class Experiment:
 
         **Example:**
 
-        >>> import stepwell as sw
         >>> sw.Experiment().replace(model={"heads": 8}, seed=3).model.heads
         8
         """
@@ -301,7 +297,6 @@ class Experiment:
 
         **Example:**
 
-        >>> import stepwell as sw
         >>> task, model, objective = sw.Experiment(task={"dim": 2}).build()
         >>> type(task).__name__, model.key.shape, type(objective).__name__
         ('InContextRegression', (2, 1, 3), 'Population')
@@ -329,7 +324,6 @@ class Experiment:
 
         **Example:**
 
-        >>> import stepwell as sw
         >>> sw.Experiment(training={"kind": "descent", "rate": 0.1, "steps": 5}).build_training()
         Descent(rate=0.1, steps=5, optimizer='sgd', schedule='constant')
         """
@@ -359,7 +353,6 @@ class Experiment:
 
         **Example:**
 
-        >>> import stepwell as sw
         >>> sw.Experiment(task={"dim": 2}, model={"rank": 3}).remarks()
         ['rank 3 is above the dimension 2: rank 2 can do the same']
         """
@@ -378,7 +371,6 @@ class Experiment:
 
         **Example:**
 
-        >>> import stepwell as sw
         >>> sw.Experiment(training={"kind": "descent", "optimizer": "adam:b3=0.9"}).check()
         Traceback (most recent call last):
             ...
@@ -417,7 +409,6 @@ class Experiment:
 
         **Example:**
 
-        >>> import stepwell as sw
         >>> runs = sw.Experiment(task={"dim": 2}, training={"until": 10.0}).run(seeds=range(3), progress=False)
         >>> runs["run"].values.tolist()
         [0, 1, 2]
@@ -450,7 +441,6 @@ class Experiment:
 
         **Example:**
 
-        >>> import stepwell as sw
         >>> short = sw.Experiment(task={"dim": 2}, training={"kind": "descent", "steps": 20})
         >>> long = short.replace(training={"steps": 50})
         >>> made = long.resume(short.run(progress=False), progress=False)
@@ -472,7 +462,6 @@ class Experiment:
 
         **Example:**
 
-        >>> import stepwell as sw
         >>> prediction = sw.Experiment(task={"eigenvalues": [0.6, 0.4]}, model={"scale": 0.01}).predict()
         >>> [level.learned for level in prediction.levels]
         [0, 1, 2]

@@ -17,7 +17,6 @@ class Keys:
 
     **Example:**
 
-    >>> import jax
     >>> from stepwell.experiments import Keys
     >>> bool(Keys(3).initialization == jax.random.key(3))
     True

@@ -128,7 +128,6 @@ def register(
     **Example:**
 
     >>> from typing import Annotated
-    >>> import stepwell as sw
     >>> from stepwell.experiments import Field, register
     >>> @register("model", "halved")
     ... def halved(task, key, *, heads: Annotated[int, Field("attention heads", least=1)] = 2):

@@ -25,7 +25,6 @@ def load_kinds(path: str | os.PathLike) -> Any:
     **Example:**
 
     >>> from pathlib import Path
-    >>> import stepwell as sw
     >>> text = "from stepwell.experiments import register\\n@register('task', 'mine')\\ndef mine(*, dim: int = 2): ..."
     >>> _ = Path("my_lab.py").write_text(text)
     >>> sw.experiments.load_kinds("my_lab.py").__name__

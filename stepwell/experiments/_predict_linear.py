@@ -101,7 +101,6 @@ def sample_of(experiment: Experiment) -> Any:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> sw.experiments.sample_of(sw.Experiment()) is None
     True
     """
@@ -131,7 +130,6 @@ def theory_task(experiment: Experiment, task: Any) -> tuple[Any, str]:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> experiment = sw.Experiment(task={"dim": 2}, objective={"kind": "moments", "sequences": 100})
     >>> sw.experiments.theory_task(experiment, experiment.build_task())[1]
     'predicted for the 100 sequences trained on'

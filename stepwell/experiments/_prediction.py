@@ -151,7 +151,6 @@ class Prediction:
 
         **Example:**
 
-        >>> import stepwell as sw
         >>> course, reason = sw.Experiment(model="merged").predict().course(2000.0)
         >>> len(course.drops), reason
         (1, '')
@@ -218,7 +217,6 @@ def compare_run(trajectory: "xr.Dataset") -> "Comparison":
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> run = sw.Experiment(task={"dim": 2}, model={"scale": 0.01}).run(progress=False)
     >>> sw.experiments.compare_run(run).table["status"].tolist()
     ['measured', 'measured']

@@ -83,8 +83,6 @@ def build_together(
 
     **Example:**
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> first, last = (sw.Experiment(task={"dim": 2}, seed=seed) for seed in (0, 1))
     >>> made = sw.experiments.build_together(
     ...     [first.replace(task={"directions": "axes"})],

@@ -38,8 +38,6 @@ def check_weights(model: AbstractModel) -> None:
 
     A class of this package passes, and nothing is returned:
 
-    >>> import jax
-    >>> import stepwell as sw
     >>> sw.models.check_weights(sw.models.CubicMLP.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0)))
     """
     name = type(model).__name__
@@ -118,8 +116,6 @@ def check_form(model: AbstractModel, *, length: int, tokens: SequenceTokens | No
 
     A class of this package passes, and nothing is returned:
 
-    >>> import jax
-    >>> import stepwell as sw
     >>> model = sw.models.SeparateAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
     >>> sw.models.check_form(model, length=5)
     """
@@ -165,8 +161,6 @@ def similar(model: AbstractModel) -> list[AbstractModel]:
 
     **Example:**
 
-    >>> import jax
-    >>> import stepwell as sw
     >>> model = sw.models.MergedAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
     >>> [bool((other.value[..., :2] == 0).all()) for other in sw.models.similar(model)]
     [True, True]

@@ -48,9 +48,6 @@ def decomposable(
 
     **Example:**
 
-    >>> import jax
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((2, 3), inputs_rotation="random", key=jax.random.key(0))
     >>> spectral = sw.models.SpectralAttention.balanced(np.array([[0.2, 0.1]]), np.array([[1.0, 0.5]]), task.dims)
     >>> attention = sw.models.decomposable(spectral, task)
@@ -99,8 +96,6 @@ class Decomposition(eqx.Module):
 
     **Example:** one head and one task of four dimensions; the decomposable part of the scores, 0.5 I, has the norm 1.
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> none = jnp.zeros(1)
     >>> parts = jnp.array([[0.5]]), jnp.array([[2.0]]), jnp.array([0.25]), none, none, jnp.array([1.0])
     >>> {name: float(value) for name, value in sw.models.Decomposition(*parts, dims=(4,)).departures().items()}
@@ -136,9 +131,6 @@ def decompose(model: AbstractAttention, task: MultiTaskRegression) -> Decomposit
 
     **Example:**
 
-    >>> import jax
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((2, 3))
     >>> sizes = dict(dim=5, outputs=2, heads=2, scale=0.1, readout=0.3, advantage=2.0, key=jax.random.key(0))
     >>> decomposition = sw.models.decompose(sw.models.MultiHeadAttention.diagonal(**sizes), task)

@@ -30,8 +30,6 @@ class MeasuredMap(NamedTuple):
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> sw.models.MeasuredMap(jnp.eye(2)[None, None], unexplained=jnp.zeros(()), curvature=jnp.zeros(())).map.shape
     (1, 1, 2, 2)
     """
@@ -58,8 +56,6 @@ def effective_map(model: AbstractModel, batch: Batch | None = None) -> Float[Arr
 
     **Example:** one output and one head, $A = v\,k q^\top$.
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=1, scale=2.0)
     >>> sw.models.effective_map(model)[0, 0].tolist()
     [[8.0, 0.0], [0.0, 0.0]]
@@ -96,9 +92,6 @@ def measured_map(model: AbstractModel, batch: Batch) -> MeasuredMap:
 
     **Example:**
 
-    >>> import jax
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> batch = sw.tasks.InContextRegression(np.eye(2), 8).sample(50, key=jax.random.key(0))
     >>> model = sw.models.MergedAttention.random(dim=2, heads=2, scale=0.5, key=jax.random.key(1))
     >>> measured = sw.models.measured_map(model, batch)
@@ -144,8 +137,6 @@ def require_linear(model: AbstractModel, measured: MeasuredMap) -> None:
 
     **Example:** nothing is returned where it is linear.
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> model = sw.models.MergedAttention.aligned(jnp.eye(2), heads=1, scale=0.5)
     >>> linear = sw.models.MeasuredMap(model.effective_map(), jnp.zeros(()), jnp.zeros(()))
     >>> sw.models.require_linear(model, linear)

@@ -63,8 +63,6 @@ def form_of(model: AbstractModel) -> Form | None:
 
     A declaration is not inherited:
 
-    >>> import jax
-    >>> import stepwell as sw
     >>> class Own(sw.models.SeparateAttention): pass
     >>> sizes = dict(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
     >>> sw.models.form_of(sw.models.SeparateAttention.random(**sizes)), sw.models.form_of(Own.random(**sizes))
@@ -96,8 +94,6 @@ def is_proved(model: AbstractModel) -> bool:
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> sw.models.is_proved(sw.SeparateAttention.aligned(jnp.eye(2), heads=1, scale=0.1))
     True
     """
@@ -115,8 +111,6 @@ def is_attention(model: AbstractModel) -> TypeGuard[AbstractAttention]:
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> sw.models.is_attention(sw.MergedAttention.aligned(jnp.eye(2), heads=1, scale=0.1))
     True
     """
@@ -134,8 +128,6 @@ def is_separate(model: AbstractModel) -> TypeGuard[SeparateAttention]:
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> sw.models.is_separate(sw.SeparateAttention.aligned(jnp.eye(2), heads=1, scale=0.1))
     True
     """
@@ -153,8 +145,6 @@ def is_spectral(model: AbstractModel) -> TypeGuard[SpectralAttention]:
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> sw.models.is_spectral(sw.SeparateAttention.aligned(jnp.eye(2), heads=1, scale=0.1))
     False
     """
@@ -177,8 +167,6 @@ def map_rank(model: AbstractModel) -> int | None:
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> sw.models.map_rank(sw.SeparateAttention.aligned(jnp.eye(5), heads=3, scale=0.1))
     3
     """
@@ -211,8 +199,6 @@ def map_shape(model: AbstractModel) -> tuple[int, int]:
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> sw.models.map_shape(sw.SeparateAttention.aligned(jnp.eye(5), heads=3, scale=0.1))
     (1, 5)
     """
@@ -245,8 +231,6 @@ def form_advice(model: AbstractModel) -> str:
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> print(sw.models.form_advice(sw.SeparateAttention.aligned(jnp.eye(2), heads=1, scale=0.1)))
     use Sampled or online, which call the model itself; or, if a known formula gives its predictions, declare that in
     the class: declared_form = 'separate'
@@ -277,7 +261,6 @@ def theory_of(model_class: type) -> Theory | None:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> class Own(sw.SeparateAttention): pass
     >>> [sw.models.theory_of(each) for each in (sw.SeparateAttention, sw.models.CubicMLP, Own)]
     ['separate', 'merged', None]

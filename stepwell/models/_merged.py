@@ -41,8 +41,6 @@ class MergedAttention(AbstractAttention):
     One head with an effective map of 0.4 predicts $0.4\, \tfrac12 (1 \cdot 2 + 2 \cdot 4) \cdot 3 = 6$ for the context
     (1, 2), (2, 4) and the query 3:
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> model = sw.models.MergedAttention(value=jnp.array([[[0.0, 1.0]]]), key_query=jnp.array([[[0.4], [0.0]]]))
     >>> prediction = model(jnp.array([[1.0, 2.0], [2.0, 4.0], [3.0, 0.0]]))
     >>> print(f"{prediction[0]:.3f}")

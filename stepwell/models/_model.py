@@ -109,8 +109,6 @@ class AbstractModel(Remembering):
 
     Linear attention with a gate:
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> class Gated(sw.models.AbstractModel):
     ...     scores: jnp.ndarray
     ...     gate: jnp.ndarray
@@ -285,8 +283,6 @@ def head_maps(model: AbstractModel) -> Float[Array, "head outputs labels dim dim
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> sw.models.head_maps(sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=2.0)).shape
     (2, 1, 1, 2, 2)
     """

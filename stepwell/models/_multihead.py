@@ -47,8 +47,6 @@ class MultiHeadAttention(AbstractAttention):
 
     A head with a query matrix of zero attends to all tokens equally, and predicts the mean label:
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> zero, one, label = jnp.zeros((1, 1, 1)), jnp.ones((1, 1, 1)), jnp.array([[[0.0, 1.0]]])
     >>> model = sw.models.MultiHeadAttention(query=zero, key=label, value=label, output=one)
     >>> prediction = model(jnp.array([[1.0, 2.0], [2.0, 4.0], [3.0, 0.0]]))

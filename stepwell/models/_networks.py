@@ -35,8 +35,6 @@ class ConvolutionalAttention(AbstractCubicModel):
 
     The effective map of one head is $v k q^\top$:
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> value, key, query = jnp.array([3.0]), jnp.array([[1.0, 0.0]]), jnp.array([[0.0, 1.0]])
     >>> sw.models.ConvolutionalAttention(value, key, query).effective_map()[0, 0].tolist()
     [[0.0, 3.0], [0.0, 0.0]]
@@ -109,8 +107,6 @@ class CubicMLP(AbstractCubicModel):
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> network = sw.models.CubicMLP(readout=jnp.array([[2.0]]), hidden=jnp.array([[1.0, 0.0, 0.0, 1.0]]))
     >>> network.effective_map()[0, 0].tolist()
     [[2.0, 0.0], [0.0, 2.0]]

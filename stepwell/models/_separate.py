@@ -51,8 +51,6 @@ class SeparateAttention(AbstractAttention):
     One head with v = 2, k = 1 and q = 0.2 has an effective map of 0.4, and predicts
     $0.4\, \tfrac12 (1 \cdot 2 + 2 \cdot 4) \cdot 3 = 6$ for the context (1, 2), (2, 4) and the query 3:
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> value, key, query = jnp.array([[[0.0, 2.0]]]), jnp.array([[[1.0, 0.0]]]), jnp.array([[[0.2]]])
     >>> prediction = sw.models.SeparateAttention(value, key, query)(jnp.array([[1.0, 2.0], [2.0, 4.0], [3.0, 0.0]]))
     >>> print(f"{prediction[0]:.3f}")

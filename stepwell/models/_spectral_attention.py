@@ -52,8 +52,6 @@ class SpectralAttention(AbstractAttention):
 
     One head, one task of four dimensions: $\omega = \tfrac{1}{\sqrt4}\, 2 \cdot 2/4$.
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> two, one = jnp.array([[2.0]]), jnp.array([[1.0]])
     >>> model = sw.models.SpectralAttention(key=two, query=two, value=one, output=one, dims=(4,))
     >>> model.omega().tolist(), model.mu().tolist()

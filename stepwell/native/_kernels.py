@@ -67,7 +67,6 @@ def kernel(source: str | Path, element: str, function: str | None = None) -> Ker
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> kernel = sw.native.kernel("normals", "double")
     >>> kernel is None or kernel.target.startswith("stepwell_normals_double")
     True
@@ -92,7 +91,6 @@ def engine() -> str:
     **Example:**
 
     >>> from unittest import mock
-    >>> import stepwell as sw
     >>> with mock.patch.dict("os.environ", STEPWELL_NATIVE="off"):
     ...     sw.native.engine()
     'plain JAX, since STEPWELL_NATIVE is off'
@@ -117,7 +115,6 @@ def report_elsewhere() -> None:
     **Example:**
 
     >>> from unittest import mock
-    >>> import stepwell as sw
     >>> with mock.patch.dict("os.environ"):
     ...     sw.native.report_elsewhere()
     """
@@ -131,7 +128,6 @@ def states() -> Iterator[tuple[str, str, State]]:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> name, element, state = next(sw.native.states())
     >>> name, element, state.failed
     ('normals', 'double', False)
@@ -155,7 +151,6 @@ def state(source: str | Path, element: str, function: str | None = None) -> Stat
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> state = sw.native.state("normals", "double")
     >>> state.failed, state.reason != ""
     (False, True)

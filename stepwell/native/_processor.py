@@ -35,7 +35,6 @@ def levels() -> tuple[str, ...]:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> sw.native.levels()[-1]
     'baseline'
     """
@@ -57,7 +56,6 @@ def cores() -> int:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> sw.native.cores() >= 1
     True
     """
@@ -73,7 +71,6 @@ def processor_name() -> str:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> isinstance(sw.native.processor_name(), str)
     True
     """

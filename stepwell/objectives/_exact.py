@@ -81,8 +81,6 @@ class Exact(AbstractObjective):
 
     The loss is 1 before training, the signal $S = \lambda d$. A small `reach` is enough here, and is tabled faster.
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression(dims=(10,), strengths=0.1, context=100)
     >>> model = sw.models.SpectralAttention.balanced(jnp.array([[0.3]]), jnp.array([[2.0]]), dims=(10,))
     >>> print(f"{float(sw.objectives.Exact(task, reach=10.0)(model)):.3f}")

@@ -123,8 +123,6 @@ def eigenvalues(
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression(dims=(2, 2), context=20)
     >>> model = sw.models.SpectralAttention.balanced(jnp.array([[0.3, 0.1]]), jnp.array([[2.0, 0.5]]), dims=(2, 2))
     >>> omega, mu = sw.objectives.eigenvalues(sw.models.decomposable(model, task), task)

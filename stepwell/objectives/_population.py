@@ -72,8 +72,6 @@ class Population(AbstractQuadraticObjective):
 
     The loss of a model that has learned nothing, $\mathrm{tr}(\Omega\Lambda)$, and the lowest that two heads can reach.
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> loss = sw.objectives.Population(task)
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.0)

@@ -69,8 +69,6 @@ def controlled_mean(sums: Float[Array, "task 8"], sequences: int) -> Float[Array
     The loss is 1 + 2u, so its mean over all draws is 1. In this sample u has mean ½ and the loss has mean 2; the
     control variate (with c = 0) takes most of that back.
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> u = jnp.array([1.0, -1.0, 2.0, 0.0])
     >>> loss, none = 1 + 2 * u, 0 * u
     >>> sums = jnp.stack([loss, u, none, u * u, none, none, loss * u, none]).sum(axis=1)[None]
@@ -183,9 +181,6 @@ class ReducedSampled(AbstractObjective):
 
     The `Exact` loss is 0.383.
 
-    >>> import jax
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression(dims=(10,), strengths=0.1, context=50)
     >>> model = sw.models.SpectralAttention.balanced(jnp.array([[0.3]]), jnp.array([[2.0]]), dims=(10,))
     >>> loss = sw.objectives.ReducedSampled(task, 1000, key=jax.random.key(0))

@@ -61,9 +61,6 @@ class Moments(AbstractQuadraticObjective):
 
     **Example:**
 
-    >>> import jax
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 8)
     >>> batch = task.sample(100, key=jax.random.key(0))
     >>> moments, sampled = sw.objectives.Moments.of_batch(batch), sw.objectives.Sampled(batch)

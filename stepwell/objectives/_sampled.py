@@ -40,8 +40,6 @@ class Sampled(AbstractObjective):
     One sequence with a context of one pair, (x, y) = (1, 2), and a query x = 1 whose label is 2. The model predicts
     $v k q\, x y x_q = 0.5^3 \cdot 2 = 0.25$.
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> batch = sw.tasks.Batch(tokens=jnp.array([[[1.0, 2.0], [1.0, 0.0]]]), labels=jnp.array([[[2.0], [2.0]]]))
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(1), heads=1, scale=0.5)
     >>> float(sw.objectives.Sampled(batch)(model))  # (2 - 0.25)²

@@ -42,8 +42,6 @@ class Spectral(AbstractObjective):
 
     With S = 1 and $\mu\omega = 0.6$ this is $0.4^2 + 16\, e^{0.675}/200$. The `Exact` loss is 0.325.
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression(dims=(30,), strengths=1 / 30, context=200)
     >>> model = sw.models.SpectralAttention.balanced(jnp.array([[0.15]]), jnp.array([[4.0]]), dims=(30,))
     >>> print(f"{float(sw.objectives.Spectral(task)(model)):.3f}")

@@ -40,7 +40,6 @@ class Shard:
 
     **Example:**
 
-    >>> import numpy as np
     >>> import xarray as xr
     >>> from stepwell.store import Shard
     >>> loss = xr.Dataset({"loss": (("run", "step"), np.array([[1.0, 0.5], [1.0, 0.4]]))})

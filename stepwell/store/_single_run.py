@@ -32,7 +32,6 @@ def save_run(store: Store, trajectory: xr.Dataset, *, fresh: bool = False) -> Pa
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> run = sw.Experiment(task={"dim": 2}, training={"until": 1.0}).run(progress=False)
     >>> sw.store.save_run(sw.store.Store("runs"), run).suffix
     '.nc'
@@ -72,7 +71,6 @@ def load_run(store: Store, experiment: Experiment, seeds: Sequence[int] | None =
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> sw.store.load_run(sw.store.Store("none"), sw.Experiment()) is None
     True
     """

@@ -64,8 +64,6 @@ def moments(
 
     **Example:**
 
-    >>> import jax
-    >>> import stepwell as sw
     >>> task = sw.InContextRegression(sw.covariance([0.6, 0.4]), 8)
     >>> shared = sw.sweeps.moments(task, 5000, workers=1, key=jax.random.key(0), progress=False)
     >>> alone = sw.Moments.of_task(task, 5000, key=jax.random.key(0), progress=False)

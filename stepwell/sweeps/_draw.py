@@ -59,7 +59,6 @@ def draw(result: xr.Dataset, scalar: str, x: str, y: str | None = None) -> "Figu
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> training = {"kind": "descent", "steps": 200}
     >>> experiment = sw.Experiment(task={"dim": 2}, model={"kind": "merged", "heads": 1}, training=training)
     >>> over = {"rate": {"from": 0.01, "to": 1.0, "count": 4, "spacing": "log"}, "seed": {"from": 0, "count": 5}}

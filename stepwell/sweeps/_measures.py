@@ -39,7 +39,6 @@ def scalars_in(measure: Sequence[str]) -> list[str]:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> sw.sweeps.scalars_in(["drops"])
     ['outcome', 'first_loss', 'final_loss', 'largest_loss', 'drop_[0-9]+']
     """

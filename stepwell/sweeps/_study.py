@@ -183,7 +183,6 @@ def short_name(name: str) -> str:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> sw.sweeps.short_name("model.heads"), sw.sweeps.short_name("task.kind")
     ('heads', 'task')
     """

@@ -103,7 +103,6 @@ def plan_sweep(
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> experiment = sw.Experiment(task={"dim": 2}, training={"kind": "descent", "steps": 20})
     >>> study = sw.sweeps.Study.of(experiment, {"seed": {"from": 0, "count": 3}})
     >>> job = sw.sweeps.plan_sweep(study, sw.store.Store("runs_1"))
@@ -213,7 +212,6 @@ def sweep(
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> training = {"kind": "descent", "rate": 0.2, "steps": 500}
     >>> experiment = sw.Experiment(task={"dim": 2}, training=training)
     >>> over = {"scale": [0.1, 0.3], "seed": {"from": 0, "count": 20}}
@@ -244,7 +242,6 @@ def run_job(
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> experiment = sw.Experiment(task={"dim": 2}, training={"kind": "descent", "steps": 20})
     >>> study = sw.sweeps.Study.of(experiment, {"seed": {"from": 0, "count": 3}})
     >>> result = sw.sweeps.run_job(sw.sweeps.plan_sweep(study, sw.store.Store("runs_4")), progress=False)
@@ -318,7 +315,6 @@ def table_of(result: "xr.Dataset") -> "pd.DataFrame":
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> experiment = sw.Experiment(task={"dim": 2}, training={"kind": "descent", "steps": 20})
     >>> result = sw.sweep(experiment, {"seed": [0, 1]}, store="runs_5", progress=False)
     >>> sw.sweeps.table_of(result)[["seed", "outcome"]].to_dict("records")

@@ -52,8 +52,6 @@ class PopulationMoments(eqx.Module):
     White inputs in two dimensions and a context of 10 pairs; the lowest loss of linear attention,
     $E[y_q^2] - \mathrm{tr}(M^\top C^{-1} M \Lambda)$:
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> one = np.eye(2)
     >>> moments = sw.tasks.PopulationMoments(input=one, cross=one, second=(1 + 3 / 10) * one, label_power=2.0)
     >>> explained = moments.cross.T @ np.linalg.solve(moments.second, moments.cross) @ moments.input
@@ -91,9 +89,6 @@ class AbstractTask(eqx.Module):
 
     Task vectors of which one coordinate in four is not zero:
 
-    >>> import jax
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> class Sparse(sw.tasks.AbstractTask):
     ...     context: sw.tasks.ContextLengths
     ...     dim: int = 8
@@ -288,8 +283,6 @@ def assemble(
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> x, y = jnp.full((1, 3, 2), 0.5), jnp.ones((1, 3, 1))
     >>> sw.tasks.assemble(x, y, y, sw.tasks.ContextLengths(2)).tokens.tolist()
     [[[0.5, 0.5, 1.0], [0.5, 0.5, 1.0], [0.5, 0.5, 0.0]]]

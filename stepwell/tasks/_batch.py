@@ -32,8 +32,6 @@ class Batch(Remembering):
 
     One sequence with y = 2x: two pairs of context, and the query x = 3.
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> tokens = jnp.array([[[1.0, 2.0], [2.0, 4.0], [3.0, 0.0]]])
     >>> batch = sw.tasks.Batch(tokens, labels=jnp.array([[[2.0], [4.0], [6.0]]]))
     >>> batch.size, batch.dim, batch.outputs, batch.context.longest
@@ -140,8 +138,6 @@ def prefix(tokens: SequenceTokens, length: int, dim: int) -> Float[Array, "seque
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> tokens = jnp.array([[[1.0, 2.0], [2.0, 4.0], [3.0, 0.0]]])
     >>> sw.tasks.prefix(tokens, 1, dim=1).tolist()
     [[[1.0, 2.0], [2.0, 0.0]]]
@@ -169,8 +165,6 @@ class FeatureBatch(Remembering):
 
     The cubic feature of the sequence (1, 2), (2, 4) with the query 3 is (1·2 + 2·4)/2 · 3 = 15.
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> batch = sw.tasks.FeatureBatch(jnp.array([[15.0], [5.0]]), jnp.array([[6.0], [2.0]]))
     >>> batch.size, batch.weights.tolist()
     (2, [0.5, 0.5])
@@ -211,9 +205,6 @@ def concatenate(batches: list[Batch]) -> Batch:
 
     **Example:**
 
-    >>> import jax
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(np.eye(2), 5)
     >>> batches = [task.sample(10, key=jax.random.key(seed)) for seed in range(3)]
     >>> sw.tasks.concatenate(batches).size

@@ -26,7 +26,6 @@ class ContextLengths(eqx.Module):
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> lengths = sw.tasks.ContextLengths([5, 10], [3, 1])
     >>> lengths.probabilities, lengths.longest
     ((0.75, 0.25), 10)
@@ -95,7 +94,6 @@ def attention_scale(normalization: Normalization, length):
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> sw.tasks.attention_scale("1/N", 4), sw.tasks.attention_scale("1/tokens", 4)
     (0.25, 0.2)
     """

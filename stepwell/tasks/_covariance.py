@@ -30,9 +30,6 @@ def random_rotation(dim: int, *, key: RandomKey) -> Float[np.ndarray, "dim dim"]
 
     **Example:**
 
-    >>> import jax
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> rotation = sw.tasks.random_rotation(3, key=jax.random.key(0))
     >>> np.allclose(rotation @ rotation.T, np.eye(3))
     True
@@ -65,9 +62,6 @@ def covariance(
 
     **Example:**
 
-    >>> import jax
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> matrix = sw.tasks.covariance([0.6, 0.3, 0.1], key=jax.random.key(0))
     >>> np.linalg.eigvalsh(matrix).round(6).tolist()
     [0.1, 0.3, 0.6]
@@ -105,9 +99,6 @@ def published_covariance(dim: int, *, white: bool = False, key: RandomKey) -> Fl
 
     **Example:**
 
-    >>> import jax
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> matrix = sw.tasks.published_covariance(4, key=jax.random.key(0))
     >>> np.linalg.eigvalsh(matrix).round(6).tolist()
     [0.1, 0.2, 0.3, 0.4]

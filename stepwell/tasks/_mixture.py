@@ -41,9 +41,6 @@ class InContextInWeightMixture(AbstractGaussianTask):
 
     Which of four sequences follow the fixed task vector:
 
-    >>> import jax
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextInWeightMixture(np.eye(2), [1.0, -1.0], in_context=0.5, context=3)
     >>> batch = task.sample(4, key=jax.random.key(0))
     >>> predictions = batch.tokens[..., :2] @ task.fixed_task

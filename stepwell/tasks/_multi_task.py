@@ -49,7 +49,6 @@ class MultiTaskRegression(AbstractGaussianTask):
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((8, 12), strengths=(1.0, 0.5), context=60, noise_variance=0.2)
     >>> task.dim, task.outputs, task.signals.tolist()
     (20, 2, [8.0, 6.0])

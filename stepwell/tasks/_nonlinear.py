@@ -44,9 +44,6 @@ class SingleIndexRegression(AbstractGaussianTask):
 
     The second Hermite polynomial, $(t^2 - 1)/\sqrt2$, by its coefficients:
 
-    >>> import jax.numpy as jnp
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.SingleIndexRegression(5, link=(0.0, 0.0, 1.0), context=20)
     >>> np.round(np.asarray(task.response(jnp.array([0.0, 1.0, 2.0]))), 3).tolist()
     [-0.707, 0.0, 2.121]

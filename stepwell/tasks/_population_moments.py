@@ -32,8 +32,6 @@ def population_moments(task: AbstractTask, normalization: Normalization = "1/N")
 
     **Example:**
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> moments = sw.tasks.population_moments(sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 10))
     >>> np.diag(moments.second).round(3).tolist()
     [0.456, 0.216]
@@ -98,9 +96,6 @@ def check_moments(
 
     **Example:**
 
-    >>> import jax
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 10, noise_variance=0.1)
     >>> max(sw.tasks.check_moments(task, 4000, key=jax.random.key(0)).values()) < 6
     True

@@ -40,9 +40,6 @@ class InContextRegression(AbstractGaussianTask):
 
     **Example:**
 
-    >>> import jax
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), context=10)
     >>> batch = task.sample(100, key=jax.random.key(0))
     >>> batch.tokens.shape, batch.labels.shape

@@ -36,9 +36,6 @@ class SamplerTask(AbstractTask):
 
     Inputs from two Gaussians on either side of the origin:
 
-    >>> import jax
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> def sample(sequences, key):
     ...     sides, inputs, vectors = jax.random.split(key, 3)
     ...     x = jax.random.rademacher(sides, (sequences, 11, 1)) + 0.5 * jax.random.normal(inputs, (sequences, 11, 2))

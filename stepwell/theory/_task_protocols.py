@@ -269,7 +269,6 @@ class Regression:
 
     **Example:**
 
-    >>> import numpy as np
     >>> from stepwell import theory
     >>> task = theory.Regression(np.diag([0.6, 0.4]), np.eye(2), 0.0, 31)
     >>> theory.linear.levels(task).round(3).tolist()

@@ -58,9 +58,6 @@ def build(
 
     **Example:**
 
-    >>> import jax
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> model = sw.models.CubicMLP.random(dim=1, heads=2, scale=0.1, key=jax.random.key(0))
     >>> trajectory = sw.trajectory.build(
     ...     axis="step", points=np.arange(3), curves={"loss": np.ones((1, 3))},
@@ -98,8 +95,6 @@ def time_unit(model: AbstractModel) -> str:
 
     **Example:**
 
-    >>> import jax
-    >>> import stepwell as sw
     >>> model = sw.MergedAttention.random(dim=1, heads=1, scale=0.1, key=jax.random.key(0))
     >>> sw.trajectory.time_unit(model)
     't/tau, with tau dW/dt = -1/2 dL/dW and attention divided by N'
@@ -124,8 +119,6 @@ def model_at(trajectory: xr.Dataset, template: Model | None = None, *, run: int 
 
     **Example:** the loss of the last model is the last loss recorded.
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> objective = sw.Population(sw.InContextRegression(np.eye(2), 10))
     >>> model = sw.MergedAttention.aligned(np.eye(2), heads=1, scale=0.1)
     >>> trajectory = sw.descend(model, objective, rate=0.05, steps=20, progress=False)
@@ -174,7 +167,6 @@ def describe(thing: Any) -> Any:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> sw.trajectory.describe(sw.tasks.ContextLengths([5, 10]))
     {'class': 'ContextLengths', 'counts': [5, 10], 'probabilities': [0.5, 0.5]}
     """
@@ -238,7 +230,6 @@ def provenance(configuration: dict[str, Any]) -> dict[str, str]:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> sw.trajectory.provenance({"rate": 0.01, "lengths": sw.tasks.ContextLengths(5)})["configuration"]
     '{"rate": 0.01, "lengths": {"class": "ContextLengths", "counts": [5], "probabilities": [1.0]}}'
     """

@@ -26,8 +26,6 @@ def model_settings(trajectory: xr.Dataset) -> dict[str, Any]:
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> model = sw.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
     >>> loss = sw.Population(sw.InContextRegression(sw.covariance([1.0, 0.5]), 31))
     >>> settings = sw.trajectory.model_settings(sw.descend(model, loss, rate=0.1, steps=2, progress=False))

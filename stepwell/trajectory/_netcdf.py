@@ -30,8 +30,6 @@ def save(trajectory: xr.Dataset, path: str | os.PathLike) -> Path:
 
     **Example:**
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> model = sw.MergedAttention.aligned(np.eye(2), heads=1, scale=0.1)
     >>> loss = sw.Population(sw.InContextRegression(np.eye(2), 10))
     >>> print(sw.save(sw.descend(model, loss, rate=0.05, steps=20, progress=False), "run.nc"))
@@ -53,7 +51,6 @@ def to_bytes(trajectory: xr.Dataset) -> bytes:
     **Example:**
 
     >>> import xarray as xr
-    >>> import stepwell as sw
     >>> content = sw.trajectory.to_bytes(xr.Dataset({"loss": ("step", [1.0, 0.5])}))
     >>> content[1:4], content[-90:-65]
     (b'HDF', b'stepwell_checksum=sha256:')
@@ -81,7 +78,6 @@ def load(path: str | os.PathLike, *, unverified: bool = True) -> xr.Dataset:
     **Example:**
 
     >>> import xarray as xr
-    >>> import stepwell as sw
     >>> trajectory = xr.Dataset({"loss": ("step", [1.0, 0.5])})
     >>> sw.load(sw.save(trajectory, "run.nc")).identical(trajectory)
     True

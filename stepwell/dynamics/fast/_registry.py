@@ -37,8 +37,6 @@ def gradient_form(objective: AbstractObjective, model: AbstractModel) -> Abstrac
 
     **Example:**
 
-    >>> import jax
-    >>> import stepwell as sw
     >>> task = sw.InContextRegression(sw.covariance([1.0, 0.5]), 8)
     >>> model = sw.SeparateAttention.random(dim=2, heads=2, scale=0.1, activation="softmax", key=jax.random.key(0))
     >>> loss = sw.Sampled(task.sample(16, key=jax.random.key(1)))
@@ -62,8 +60,6 @@ def multi_step_form(objective: AbstractObjective, model: AbstractModel) -> Abstr
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> loss = sw.Population(sw.InContextRegression(sw.covariance([1.0, 0.5]), 31))
     >>> model = sw.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=1.0)
     >>> abs(float(sw.dynamics.fast.multi_step_form(loss, model)(model)) - float(loss(model))) < 1e-12
@@ -86,8 +82,6 @@ def stiff_form(objective: AbstractObjective, model: AbstractModel) -> AbstractOb
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> loss = sw.Population(sw.InContextRegression(sw.covariance([1.0, 0.5]), 31))
     >>> model = sw.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=1.0)
     >>> abs(float(sw.dynamics.fast.stiff_form(loss, model)(model)) - float(loss(model))) < 1e-12

@@ -131,8 +131,6 @@ def load(path: str | os.PathLike) -> Recording:
     Merged attention at zero weights, a fixed point: the loss stays at the squared label.
 
     >>> import json
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> weights = {"init_value": np.zeros((1, 2, 2)), "init_key_query": np.zeros((1, 2, 2))}
     >>> data = {"tokens": [[[1.0, 2.0], [1.0, 0.0]]], "labels": [[2.0, 2.0]], "loss": [4.0, 4.0, 4.0]}
     >>> np.savez("zero.npz", config=json.dumps({"model": "attnM", "lr": 0.1}), **data, **weights)

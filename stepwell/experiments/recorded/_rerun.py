@@ -63,8 +63,6 @@ def rerun(
 
     **Example:**
 
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
     >>> task = sw.InContextRegression(sw.covariance([1.0, 0.5]), 31)
     >>> model = sw.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
     >>> run = sw.descend(model, sw.Population(task), rate=0.05, steps=60, progress=False)

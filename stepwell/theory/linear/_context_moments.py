@@ -24,7 +24,6 @@ def mean_inverse_length(task: LinearTask) -> float:
 
     **Example:** contexts of 10 and of 40 pairs, equally likely, act as contexts of 16.
 
-    >>> import numpy as np
     >>> from stepwell import theory
     >>> task = theory.Regression(np.eye(1), np.eye(1), 0.0, theory.Lengths.uniform([10, 40]))
     >>> print(f"{1 / theory.linear.mean_inverse_length(task):.1f}")
@@ -64,7 +63,6 @@ def moments(task: LinearTask) -> TaskMoments:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> moments = sw.theory.linear.moments(sw.tasks.InContextRegression(sw.tasks.covariance([0.6, 0.4]), 10))
     >>> moments.second.round(3).tolist(), round(moments.label_power, 3)
     ([[0.456, 0.0], [0.0, 0.216]], 1.0)

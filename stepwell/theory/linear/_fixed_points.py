@@ -59,7 +59,6 @@ def fixed_points(task: LinearTask) -> FixedPoints:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> points = sw.theory.linear.fixed_points(sw.tasks.InContextRegression(sw.tasks.covariance([0.6, 0.4]), 31))
     >>> points.count
     4
@@ -85,8 +84,6 @@ def prediction_distance(task: LinearTask, first: Matrix, second: Matrix) -> floa
 
     **Example:** the distance of zero from the best map is the root of what there is to gain.
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
     >>> distance = sw.theory.linear.prediction_distance(task, np.zeros((4, 4)), sw.theory.linear.minimizer(task))
     >>> print(f"{distance**2:.3f}, {1 - sw.theory.linear.minimal_loss(task):.3f}")
@@ -120,7 +117,6 @@ def nearest_fixed_point(task: LinearTask, effective_map: Matrix) -> Nearest:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> learned = sw.theory.linear.fixed_point(task, [0, 1]).effective_map
     >>> nearest = sw.theory.linear.nearest_fixed_point(task, 0.9 * learned)
@@ -148,7 +144,6 @@ def shares(task: LinearTask, effective_map: Matrix) -> tuple[Components, PerComp
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.6, 0.4]), 31)
     >>> first, second = (sw.theory.linear.fixed_point(task, [d]).effective_map for d in (0, 1))
     >>> sw.theory.linear.shares(task, 0.9 * first + 0.2 * second)[1].round(3).tolist()
@@ -189,8 +184,6 @@ def total_share(task: LinearTask, effective_map: Float[np.ndarray, "*lead dim di
 
     **Example:**
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31)
     >>> first, second = (sw.theory.linear.fixed_point(task, [d]).effective_map for d in (0, 1))
     >>> sw.theory.linear.total_share(task, np.stack([first, 0.9 * first + 0.2 * second])).round(3).tolist()
@@ -227,7 +220,6 @@ def principal_component_regression_map(task: RegressionTask, m: int, *, endless:
 
     **Example:** with an infinite context, the inverse of the first eigenvalue; with 10 pairs, less.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.6, 0.4]), 10)
     >>> maps = [sw.theory.linear.principal_component_regression_map(task, 1, endless=end) for end in (True, False)]
     >>> [each.diagonal().round(2).tolist() for each in maps]
@@ -278,7 +270,6 @@ def regression_difference(task: RegressionTask, m: int) -> float:
 
     **Example:** a tenth of the difference in contexts ten times as long, nearly.
 
-    >>> import stepwell as sw
     >>> for length in (100, 1000):
     ...     task = sw.tasks.InContextRegression(sw.tasks.covariance([0.6, 0.4]), length)
     ...     print(f"{sw.theory.linear.regression_difference(task, 1):.5f}")
@@ -331,7 +322,6 @@ def closest_pcr(task: RegressionTask, effective_map: Matrix) -> ClosestRegressio
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> closest = sw.theory.linear.closest_pcr(task, 0.9 * sw.theory.linear.fixed_point(task, [0, 1]).effective_map)
     >>> closest.m, round(closest.distance, 3), round(closest.excess, 4)

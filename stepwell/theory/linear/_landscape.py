@@ -64,8 +64,6 @@ def separate_hessian(
 
     **Example:** zero weights have no curvature at all, so their plateau is left slowly.
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31)
     >>> hessian = sw.theory.linear.separate_hessian(task, np.zeros(3), np.zeros((3, 1, 2)), np.zeros((3, 1, 2)))
     >>> hessian.shape, float(abs(hessian).max())
@@ -110,8 +108,6 @@ def merged_hessian(
 
     **Example:** at zero weights the lowest eigenvalue is $-2\|\Lambda^2\|_F$.
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31)
     >>> hessian = sw.theory.linear.merged_hessian(task, np.zeros(1), np.zeros((1, 2, 2)))
     >>> print(f"{np.linalg.eigvalsh(hessian)[0]:.3f}, {-2 * np.linalg.norm([0.36, 0.16]):.3f}")
@@ -154,8 +150,6 @@ def merged_critical_rates(task: LinearTask) -> CriticalRates:
 
     **Example:**
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> rates = sw.theory.linear.merged_critical_rates(sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31))
     >>> print(f"{rates.catapult:.3f} {rates.cycles:.3f}")
     1.125 1.189
@@ -192,7 +186,6 @@ def fixed_point_landscape(task: LinearTask, learned: Collection[int], *, heads: 
 
     **Example:** after the first component, and after the second without the first.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.5, 0.3, 0.2]), 20)
     >>> for learned in ([0], [1]):
     ...     point = sw.theory.linear.fixed_point_landscape(task, learned, heads=3)
@@ -223,7 +216,6 @@ def merged_landscape(task: LinearTask, *, heads: int, at: Literal["zero", "minim
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.6, 0.4]), 31)
     >>> zero = sw.theory.linear.merged_landscape(task, heads=3)
     >>> print(f"{zero.kind}, {zero.negative} negative eigenvalues of {zero.eigenvalues[0]:.3f}")

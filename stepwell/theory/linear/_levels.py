@@ -54,8 +54,6 @@ def components(task: LinearTask) -> Components:
 
     **Example:** without common eigenvectors, components are not along the axes.
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31, task_covariance=[[1.0, 0.5], [0.5, 1.0]])
     >>> basis = sw.theory.linear.components(task)
     >>> basis.gains.round(3).tolist(), basis.maps[0].round(3).tolist()
@@ -87,7 +85,6 @@ def loss_at(task: LinearTask, effective_map: Matrix) -> float:
 
     **Example:** a model that has learned half of the best map.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> best = sw.theory.linear.minimizer(task)
     >>> [round(sw.theory.linear.loss_at(task, part * best), 3) for part in (0.0, 0.5, 1.0)]
@@ -113,7 +110,6 @@ def minimizer(task: LinearTask) -> Matrix:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.6, 0.4]), 10)
     >>> sw.theory.linear.minimizer(task).diagonal().round(3).tolist()
     [1.316, 1.852]
@@ -139,7 +135,6 @@ def minimal_loss(task: LinearTask) -> float:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> print(f"{sw.theory.linear.minimal_loss(task):.4f}")
     0.1360
@@ -165,7 +160,6 @@ def levels(task: LinearTask) -> Float[np.ndarray, " level"]:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> sw.theory.linear.levels(task).round(3).tolist()
     [1.0, 0.641, 0.377, 0.21, 0.136]
@@ -202,7 +196,6 @@ def fixed_point(task: LinearTask, learned: Collection[int]) -> FixedPoint:
 
     **Example:** the loss after the first component, and if the third were learned with it.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> [round(sw.theory.linear.fixed_point(task, learned).loss, 3) for learned in ([0], [0, 2])]
     [0.641, 0.473]
@@ -226,7 +219,6 @@ def escape_rates(task: LinearTask) -> PerComponent:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> sw.theory.linear.escape_rates(task).round(3).tolist()
     [0.16, 0.09, 0.04, 0.01]

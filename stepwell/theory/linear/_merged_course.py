@@ -44,7 +44,6 @@ def merged_escape_rate(task: LinearTask) -> float:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> print(f"{sw.theory.linear.merged_escape_rate(task):.4f}")
     0.1881
@@ -68,7 +67,6 @@ def merged_escape_time(task: LinearTask, initial_weight: float) -> float:
 
     **Example:** initial weights a thousand times smaller only double the wait.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> [round(float(sw.theory.linear.merged_escape_time(task, size)), 1) for size in (1e-3, 1e-6)]
     [36.7, 73.4]
@@ -97,8 +95,6 @@ def merged_initial(
 
     **Example:** two heads that point along g and are balanced act as one whose value is the norm of theirs.
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(np.eye(2), 31)
     >>> values = np.array([0.03, 0.04])
     >>> v, u = sw.theory.linear.merged_initial(task, values, values[:, None, None] * np.eye(2) / np.sqrt(2))
@@ -133,7 +129,6 @@ def merged_course(task: RegressionTask, times: PerTime, value: float, key_query:
 
     **Example:** one abrupt drop, from the first level to the last.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> course = sw.theory.linear.merged_course(task, [0.0, 20.0, 40.0, 400.0], 1e-3, [5e-4] * 4)
     >>> course.loss.round(3).tolist()
@@ -166,7 +161,6 @@ def half_drop_time(task: RegressionTask, value: float, key_query: PerMode) -> fl
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> print(f"{sw.theory.linear.half_drop_time(task, 1e-3, [5e-4] * 4):.2f}")
     39.91
@@ -246,8 +240,6 @@ def white_course(task: RegressionTask, times: PerTime, initial_weight: float) ->
 
     **Example:**
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(np.eye(4), 31)
     >>> sw.theory.linear.white_course(task, np.array([0.0, 3.0, 10.0]), 0.01).loss.round(3).tolist()
     [4.0, 0.587, 0.556]
@@ -284,8 +276,6 @@ def white_half_drop_time(task: RegressionTask, initial_weight: float) -> float:
 
     **Example:** as `half_drop_time`, which integrates.
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(np.eye(4), 31)
     >>> time = sw.theory.linear.white_half_drop_time(task, 0.01)
     >>> print(f"{time:.3f}, {sw.theory.linear.half_drop_time(task, 0.01, np.full(4, 0.005)):.3f}")

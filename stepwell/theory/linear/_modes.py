@@ -71,8 +71,6 @@ def modes(task: LinearTask) -> Modes:
 
     **Example:** the second axis has the smaller variance, but its task vectors are larger, so it comes first.
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 10, task_covariance=np.diag([1.0, 2.0]))
     >>> modes = sw.theory.linear.modes(task)
     >>> modes.variances.round(3).tolist(), modes.task_variances.round(3).tolist(), modes.cross.round(3).tolist()

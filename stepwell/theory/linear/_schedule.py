@@ -149,8 +149,6 @@ def drop_schedule(
 
     **Example:** the larger head learns the first component, the smaller one the second.
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31)
     >>> values, keys = np.array([0.01, 0.02]), np.array([[0.006, 0.008], [0.016, 0.012]])
     >>> for drop in sw.theory.linear.drop_schedule(task, values, keys, keys):
@@ -231,7 +229,6 @@ def predicted_staircase(task: LinearTask, drops: Sequence[Drop], times: PerTime)
 
     **Example:**
 
-    >>> import numpy as np
     >>> from stepwell import tasks
     >>> from stepwell.theory.linear import Drop, predicted_staircase
     >>> task = tasks.InContextRegression(np.diag([0.6, 0.4]), 31)

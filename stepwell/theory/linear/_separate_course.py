@@ -33,7 +33,6 @@ def aligned_end(task: RegressionTask, component: int) -> float:
 
     **Example:** with few pairs in the context, the head stays smaller.
 
-    >>> import stepwell as sw
     >>> for context in (10, 1000):
     ...     task = sw.tasks.InContextRegression(sw.tasks.covariance([0.6, 0.4]), context)
     ...     print(f"{sw.theory.linear.aligned_end(task, 0):.3f}")
@@ -64,7 +63,6 @@ def aligned_time(task: RegressionTask, component: int, initial: float, values: P
 
     **Example:** most of the time passes while the head is small.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> sw.theory.linear.aligned_time(task, 0, 0.01, [0.01, 0.1, 1.0, 1.3]).round(1).tolist()
     [0.0, 562.5, 620.5, 627.4]
@@ -94,7 +92,6 @@ def aligned_value(task: RegressionTask, component: int, initial: float, times: P
 
     **Example:** a head that is 0.01 initially and comes to rest at 1.31.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> sw.theory.linear.aligned_value(task, 0, 0.01, [0.0, 500.0, 1000.0]).round(3).tolist()
     [0.01, 0.05, 1.31]
@@ -165,7 +162,6 @@ def head_course(
 
     **Example:** a head of rank two learns both components.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.6, 0.4]), 31)
     >>> course = sw.theory.linear.head_course(task, [0, 1], [0.0, 500.0], 0.1, [0.1, 0.1])
     >>> course.loss.round(3).tolist(), sw.theory.linear.levels(task).round(3).tolist()
@@ -223,7 +219,6 @@ def new_head_time(task: RegressionTask, component: int, initial: float, target: 
 
     **Example:** $(1000 - 10)/0.4^2$, and $1000/0.4^2$.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> [round(sw.theory.linear.new_head_time(task, 0, 0.001, target), 1) for target in (0.1, float("inf"))]
     [6187.5, 6250.0]
@@ -253,7 +248,6 @@ def new_pair_time(task: RegressionTask, component: int, value: float, initial: f
 
     **Example:** much sooner than a fresh head, which takes 11 000.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([0.4, 0.3, 0.2, 0.1]), 31)
     >>> print(f"{sw.theory.linear.new_pair_time(task, 1, value=1.2, initial=0.001, target=0.1):.1f}")
     42.6

@@ -37,7 +37,6 @@ def separate_map(
 
     **Example:**
 
-    >>> import numpy as np
     >>> from stepwell.theory.linear import separate_map
     >>> separate_map(np.array([2.0]), np.array([[[1.0, 0.0]]]), np.array([[[0.5, 0.5]]])).tolist()
     [[1.0, 1.0], [0.0, 0.0]]
@@ -60,7 +59,6 @@ def merged_map(
 
     **Example:**
 
-    >>> import numpy as np
     >>> from stepwell.theory.linear import merged_map
     >>> merged_map(np.array([2.0, 1.0]), np.stack([np.eye(2), np.diag([0.0, 1.0])])).tolist()
     [[2.0, 0.0], [0.0, 3.0]]
@@ -99,7 +97,6 @@ def separate_conserved(
 
     **Example:**
 
-    >>> import numpy as np
     >>> from stepwell.theory.linear import separate_conserved
     >>> conserved = separate_conserved(np.array([2.0]), np.array([[[1.0, 0.0]]]), np.array([[[0.5, 0.5]]]))
     >>> conserved.value_key.tolist(), conserved.key_query.tolist()
@@ -125,7 +122,6 @@ def merged_conserved(
 
     **Example:**
 
-    >>> import numpy as np
     >>> from stepwell.theory.linear import merged_conserved
     >>> merged_conserved(np.array([2.0, 1.0]), np.stack([np.eye(2), np.diag([0.0, 1.0])])).tolist()
     [2.0, 0.0]
@@ -155,7 +151,6 @@ def aligned_weights(
 
     **Example:** the loss of these weights is the level of the fixed point.
 
-    >>> import stepwell as sw
     >>> theory, task = sw.theory.linear, sw.tasks.InContextRegression(sw.tasks.covariance([0.6, 0.4]), 31)
     >>> weights = theory.aligned_weights(task, [0], heads=2)
     >>> print(f"{theory.loss_at(task, theory.separate_map(*weights)):.4f}, {theory.fixed_point(task, [0]).loss:.4f}")

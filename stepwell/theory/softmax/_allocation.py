@@ -52,7 +52,6 @@ def head_advantage(
 
     **Example:** from a tenth of the ray's μ/ω, a lead in μ counts for less than on the ray.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
     >>> ray = sw.theory.softmax.warm_up(task, heads=2).ratio
     >>> for ratio in (ray, ray / 10):
@@ -88,8 +87,6 @@ def winners(
 
     **Example:**
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 10), context=100)
     >>> omega = np.array([[0.004, 0.004], [0.008, 0.004], [0.004, 0.008]])
     >>> sw.theory.softmax.winners(task, omega, np.full((3, 2), 0.3)).tolist()
@@ -165,8 +162,6 @@ def flow_end(task: MultiTask, omega: HeadTask, mu: HeadTask, **training: Unpack[
 
     **Example:** both tasks are won by the first head, which they share; then each has a head of its own.
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task, mu = sw.tasks.MultiTaskRegression((10, 10), context=100), np.full((2, 2), 0.3)
     >>> for omega in (np.array([[0.008, 0.008], [0.004, 0.004]]), np.array([[0.008, 0.004], [0.004, 0.008]])):
     ...     end = sw.theory.softmax.flow_end(task, omega, mu)
@@ -216,7 +211,6 @@ def revives(
 
     **Example:** two equal tasks in one head.
 
-    >>> import stepwell as sw
     >>> sw.theory.softmax.revives([0.2, 0.45, 0.5, 0.8], 0.5).tolist()
     [False, False, True, True]
     """
@@ -237,7 +231,6 @@ def revival_threshold(share: float) -> float:
 
     **Example:** two equal tasks in one head.
 
-    >>> import stepwell as sw
     >>> print(f"{sw.theory.softmax.revival_threshold(0.5):.3f}")
     0.464
     """
@@ -261,7 +254,6 @@ def shared_loss(task: MultiTask, groups: Sequence[Collection[int]]) -> PerTask:
 
     **Example:** three equal tasks in three heads, in two and in one.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 10, 10), context=100)
     >>> for groups in ([[0], [1], [2]], [[0, 1], [2]], [[0, 1, 2]]):
     ...     print(sw.theory.softmax.shared_loss(task, groups).round(2).tolist())
@@ -297,7 +289,6 @@ def best_partition(task: MultiTask, heads: int) -> Partition:
 
     **Example:** of three tasks, the two with the fewest coordinates share a head.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((5, 10, 20), context=100)
     >>> best = sw.theory.softmax.best_partition(task, 2)
     >>> best.groups, best.loss.round(2).tolist()

@@ -69,7 +69,6 @@ def bayes_risk(task: MultiTask) -> PerTask:
 
     **Example:** as many coordinates as pairs, and a signal as strong as the noise.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((100,), 1.0, 100, noise_variance=1.0, convention="total")
     >>> sw.theory.softmax.bayes_risk(task).round(4).tolist()
     [0.618]
@@ -100,7 +99,6 @@ def exact_bayes_risk(task: MultiTask) -> PerTask:
 
     **Example:** in the limit of large d and L it is 0.618 here (`bayes_risk`).
 
-    >>> import stepwell as sw
     >>> for d in (2, 10, 100):
     ...     task = sw.tasks.MultiTaskRegression((d,), 1.0, d, noise_variance=1.0, convention="total")
     ...     print(sw.theory.softmax.exact_bayes_risk(task).round(4).tolist())
@@ -168,7 +166,6 @@ def ridge_risk(task: MultiTask, penalty: float, *, penalized: Penalized) -> PerT
     **Example:** at d = L a small penalty is worse than the prediction 0, whose risk is 1 here. The penalty
     $\sigma^2/\lambda L = 1$ gives `bayes_risk`.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((100,), 1.0, 100, noise_variance=1.0, convention="total")
     >>> for penalty in (0.05, 1.0, 5.0):
     ...     print(sw.theory.softmax.ridge_risk(task, penalty, penalized="mean").round(4).tolist())
@@ -203,8 +200,6 @@ def sampled_bayes_risk(task: MultiTask, samples: int, *, rng: np.random.Generato
 
     **Example:**
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), 1.0, 10, noise_variance=1.0, convention="total")
     >>> estimate = sw.theory.softmax.sampled_bayes_risk(task, 500, rng=np.random.default_rng(0))
     >>> print(f"{estimate.mean[0]:.3f} ± {estimate.standard_error[0]:.3f}")
@@ -235,8 +230,6 @@ def sampled_ridge_risk(
 
     **Example:**
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task, rng = sw.tasks.MultiTaskRegression((10,), context=20, noise_variance=1.0), np.random.default_rng(0)
     >>> estimate = sw.theory.softmax.sampled_ridge_risk(task, 1.0, 500, penalized="sum", rng=rng)
     >>> print(f"{estimate.mean[0]:.2f} ± {estimate.standard_error[0]:.2f}")

@@ -59,7 +59,6 @@ def warm_up(task: MultiTask, *, heads: float = 1, **training: Unpack[FlowOptions
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
     >>> ray = sw.theory.softmax.warm_up(task, embedding=30)
     >>> ray.ratio.round(2).tolist(), ray.exponent.round(3).tolist()
@@ -94,7 +93,6 @@ def emergence_time(
 
     **Example:** half the initial weight takes twice the time.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 10), context=100)
     >>> sw.theory.softmax.emergence_time(task, [0.004, 0.002]).round(2).tolist()
     [9.05, 18.09]
@@ -130,7 +128,6 @@ def emergence_bracket(
 
     **Example:** three heads, of which the winner is initially at ω = 0.008 and μ = 0.3.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
     >>> bracket = sw.theory.softmax.emergence_bracket(task, [0.008], [0.3], heads=3)
     >>> print(f"from {bracket.early[0]:.2f} to {bracket.late[0]:.2f}")
@@ -166,8 +163,6 @@ def warm_up_path(
 
     **Example:** from a ratio above that of the ray, the columns being time, ω and μ: ω grows first.
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
     >>> ratios = np.array([[200.0], [100.0], [50.0]])
     >>> path = sw.theory.softmax.warm_up_path(task, np.array([0.001]), np.array([0.2]), ratios)
@@ -206,7 +201,6 @@ def loss_drop_width(task: MultiTask, **training: Unpack[FlowOptions]) -> PerTask
 
     **Example:** a strong task drops faster than a weak one.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 10), (1.0, 0.5), context=100)
     >>> sw.theory.softmax.loss_drop_width(task).round(3).tolist()
     [0.894, 1.789]
@@ -231,7 +225,6 @@ def omega_climb_width(task: MultiTask, **training: Unpack[FlowOptions]) -> PerTa
 
     **Example:** with a long context the climb of ω takes longer than the drop of the loss.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=1600)
     >>> widths = sw.theory.softmax.omega_climb_width, sw.theory.softmax.loss_drop_width
     >>> [width(task, embedding=30).round(2).tolist() for width in widths]

@@ -98,8 +98,6 @@ def exact_loss(task: MultiTask, omega: HeadTask, mu: HeadTask, *, context: int |
 
     **Example:** the weights where training ends, whose spectral loss is 2.137.
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> theory, task = sw.theory.softmax, sw.tasks.MultiTaskRegression((10,), context=100)
     >>> theory.exact_loss(task, *map(np.diag, theory.flow_limit(task))).round(3).tolist()
     [2.355]
@@ -137,7 +135,6 @@ def exact_optimum(task: MultiTask) -> SingleHead:
 
     **Example:** with many pairs and few coordinates the best ω is below $d^{-1/2} = 0.316$.
 
-    >>> import stepwell as sw
     >>> best = sw.theory.softmax.exact_optimum(sw.tasks.MultiTaskRegression((10,), context=1000))
     >>> best.omega.round(3).tolist(), best.loss.round(3).tolist()
     ([0.283], [0.314])
@@ -231,7 +228,6 @@ def approximation_errors(task: MultiTask) -> ApproximationErrors:
 
     **Example:** at L = 100 the spectral loss is too low by 9 %.
 
-    >>> import stepwell as sw
     >>> errors = sw.theory.softmax.approximation_errors(sw.tasks.MultiTaskRegression((10,), context=100))
     >>> print(f"{errors.spectral[0]:.3f} {errors.exact[0]:.3f} {errors.spectral_error[0]:.1%}")
     0.214 0.235 -9.2%
@@ -264,7 +260,6 @@ def softmax_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.nd
 
     **Example:** trained at 100 pairs.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100, noise_variance=1.0)
     >>> sw.theory.softmax.softmax_length_loss(task, [50, 100, 1000, 10**6])[:, 0].round(3).tolist()
     [4.074, 2.302, 0.707, 0.53]
@@ -289,7 +284,6 @@ def exact_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.ndar
 
     **Example:** trained at 100 pairs; compare `softmax_length_loss`.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100, noise_variance=1.0)
     >>> sw.theory.softmax.exact_length_loss(task, [50, 100, 1000])[:, 0].round(3).tolist()
     [4.208, 2.518, 0.756]
@@ -318,7 +312,6 @@ def linear_length_loss(
 
     **Example:** trained at 100 pairs.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100, noise_variance=1.0)
     >>> for divided_by in ("test", "train"):
     ...     loss = sw.theory.softmax.linear_length_loss(task, [50, 100, 1000], divided_by=divided_by)

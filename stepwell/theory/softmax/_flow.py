@@ -69,8 +69,6 @@ def spectral_velocity(
 
     **Example:** the limit of the flow is a fixed point.
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> theory, task = sw.theory.softmax, sw.tasks.MultiTaskRegression((10, 20), context=100)
     >>> omega, mu = (np.diag(weights) for weights in theory.flow_limit(task))
     >>> print(np.abs(theory.spectral_velocity(task, omega, mu)).max() < 1e-12)
@@ -115,8 +113,6 @@ def spectral_flow(
 
     **Example:** two heads, each of which is initially stronger on one of the two tasks.
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 10), context=100)
     >>> omega, mu = np.array([[0.008, 0.004], [0.004, 0.008]]), np.full((2, 2), 0.3)
     >>> course = sw.theory.softmax.spectral_flow(task, omega, mu, np.array([0.0, 4.0, 8.0, 100.0]))
@@ -192,7 +188,6 @@ def nullcline(task: MultiTask, omega: LeadTask) -> LeadTask:
 
     **Example:** at $\omega = d^{-1/2}$ it is the μ of `flow_limit`.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
     >>> sw.theory.softmax.nullcline(task, [[0.01], [0.1], [10**-0.5]])[:, 0].round(3).tolist()
     [0.989, 4.75, 2.486]
@@ -219,7 +214,6 @@ def reduced_velocity(task: MultiTask, omega: LeadTask, **training: Unpack[FlowOp
 
     **Example:** growth is fastest near $\omega = \sqrt{\phi/L} = 0.1$, and ends at $d^{-1/2} = 0.316$.
 
-    >>> import stepwell as sw
     >>> task, omega = sw.tasks.MultiTaskRegression((10,), context=100), [[0.01], [0.1], [0.3]]
     >>> sw.theory.softmax.reduced_velocity(task, omega, embedding=30)[:, 0].round(4).tolist()
     [0.0071, 0.1639, 0.0123]
@@ -246,7 +240,6 @@ def reduced_course(
 
     **Example:** ω waits, then climbs to $10^{-1/2} = 0.316$.
 
-    >>> import stepwell as sw
     >>> task, times = sw.tasks.MultiTaskRegression((10,), context=100), [0.0, 1.0, 2.0, 12.0]
     >>> course = sw.theory.softmax.reduced_course(task, [0.01], times, embedding=30)
     >>> course[:, 0].round(3).tolist()
@@ -281,7 +274,6 @@ def single_head_course(
 
     **Example:** the settings of the paper's Fig. 3, in which μ overshoots its limit.
 
-    >>> import stepwell as sw
     >>> task, times = sw.tasks.MultiTaskRegression((10,), context=100), [0.0, 2.0, 3.0, 12.0]
     >>> initial = {"omega": [0.01], "mu": [1.0]}
     >>> course = sw.theory.softmax.single_head_course(task, **initial, times=times, embedding=30)
@@ -308,7 +300,6 @@ def mu_lag(task: MultiTask, **training: Unpack[FlowOptions]) -> PerTask:
 
     **Example:** the settings of the paper's Fig. 3, in which μ is not fast.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
     >>> sw.theory.softmax.mu_lag(task, embedding=30).round(2).tolist()
     [1.83]
@@ -346,7 +337,6 @@ def late_rates(task: MultiTask, **training: Unpack[FlowOptions]) -> LateRates:
 
     **Example:** the settings of the paper's Fig. 3.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
     >>> rates = sw.theory.softmax.late_rates(task, embedding=30)
     >>> print(f"{rates.slow[0]:.3f} {rates.fast[0]:.2f} {rates.slow_if_mu_is_fast[0]:.3f}")
@@ -377,7 +367,6 @@ def losing_head_rate(task: MultiTask, relative_omega: LeadTask, **training: Unpa
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
     >>> sw.theory.softmax.losing_head_rate(task, [[0.0], [0.5], [1.0]])[:, 0].round(3).tolist()
     [-0.995, -0.288, 0.0]
@@ -403,7 +392,6 @@ def off_task_fading(task: MultiTask, **training: Unpack[FlowOptions]) -> PerTask
 
     **Example:** the settings of the paper's Fig. 1.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 10, 10), context=100)
     >>> sw.theory.softmax.off_task_fading(task).round(3).tolist()
     [1.227, 1.227, 1.227]

@@ -40,7 +40,6 @@ def flow_limit(task: MultiTask) -> OneHeadEach:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> limit = sw.theory.softmax.flow_limit(sw.tasks.MultiTaskRegression((10, 40), context=100))
     >>> limit.omega.round(3).tolist(), limit.mu.round(3).tolist()
     ([0.316, 0.158], [2.486, 3.03])
@@ -61,7 +60,6 @@ def flow_limit_loss(task: MultiTask) -> PerTask:
 
     **Example:** it falls as the context becomes longer. Before training it is 10.
 
-    >>> import stepwell as sw
     >>> for context in (10, 100, 1000):
     ...     task = sw.tasks.MultiTaskRegression((10,), context=context)
     ...     print(context, sw.theory.softmax.flow_limit_loss(task).round(3).tolist())
@@ -98,7 +96,6 @@ def single_head_optimum(task: MultiTask) -> SingleHead:
 
     **Example:** a weak task is left out, and its loss stays at its signal, $\lambda_id_i = 0.1$.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 10), (1.0, 0.01), context=100)
     >>> best = sw.theory.softmax.single_head_optimum(task)
     >>> best.omega.round(3).tolist(), best.loss.round(3).tolist()
@@ -137,7 +134,6 @@ def profile_loss(task: MultiTask, omega: HeadTask) -> ProfileLoss:
 
     **Example:** two heads of opposite scores have a larger share than one, which has at most 1/e.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
     >>> for omega in ([[0.3]], [[0.3], [-0.3]]):
     ...     profile = sw.theory.softmax.profile_loss(task, omega)
@@ -172,7 +168,6 @@ def attention_budget(heads: int, tasks: int, *, provable: bool = False) -> float
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> [round(sw.theory.softmax.attention_budget(heads, 3), 3) for heads in (1, 2, 3, 4, 5)]
     [0.368, 1.0, 2.0, 3.0, 3.0]
     """
@@ -201,7 +196,6 @@ def lower_bound(task: MultiTask, heads: int, *, provable: bool = False) -> PerTa
 
     **Example:** one to four heads for three tasks, and where training ends with one head for each task.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 10, 10), context=100)
     >>> [round(float(sw.theory.softmax.lower_bound(task, heads).sum()), 2) for heads in (1, 2, 3, 4)]
     [13.48, 6.92, 3.91, 2.73]
@@ -228,7 +222,6 @@ def equiangular_budget(heads: int, size: float, overlap: float) -> float:
 
     **Example:** three heads of opposed scores approach the budget of 2 as they become flat.
 
-    >>> import stepwell as sw
     >>> [round(sw.theory.softmax.equiangular_budget(3, a, -a / 2), 3) for a in (1.0, 0.1, 0.01)]
     [1.421, 1.949, 1.995]
     """
@@ -264,7 +257,6 @@ def sign_pair_loss(task: MultiTask, sharpness: Float[np.ndarray, " *size"]) -> F
 
     **Example:** flat pairs reach the lower bound, sharp ones do not.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
     >>> sw.theory.softmax.sign_pair_loss(task, [0.0, 0.5, 1.0, 2.0])[:, 0].round(3).tolist()
     [0.909, 0.944, 1.052, 1.535]
@@ -296,8 +288,6 @@ def filled_shares(task: MultiTask, budget: float) -> PerTask:
 
     **Example:** the budget of a single head goes to the stronger tasks; the weakest gets none.
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 10, 10), (4.0, 1.0, 0.01), context=100)
     >>> sw.theory.softmax.filled_shares(task, 1 / np.e).round(3).tolist()
     [0.279, 0.089, 0.0]
@@ -332,8 +322,6 @@ def loss_of_shares(task: MultiTask, shares: LeadTask) -> LeadTask:
 
     **Example:** no attention, the best of one head, and all that any number of heads can give.
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
     >>> sw.theory.softmax.loss_of_shares(task, np.array([[0.0], [1 / np.e], [1.0]])).round(3).tolist()
     [[10.0], [2.137], [0.909]]

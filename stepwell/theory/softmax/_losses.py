@@ -40,7 +40,6 @@ def spectral_loss(task: MultiTask, omega: LeadHeadTask, mu: LeadHeadTask) -> Lea
 
     **Example:** one head for two tasks; the loss of weights 0 would be [10, 10].
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 10), context=100)
     >>> sw.theory.softmax.spectral_loss(task, [[0.2, 0.1]], [[3.0, 2.0]]).round(2).tolist()
     [3.08, 7.06]
@@ -81,7 +80,6 @@ def first_order_loss(task: MultiTask, omega: LeadHeadTask, mu: LeadHeadTask) -> 
 
     **Example:** a flat head, for which it is nearer to the exact loss than the spectral loss is.
 
-    >>> import stepwell as sw
     >>> theory, task = sw.theory.softmax, sw.tasks.MultiTaskRegression((10,), context=1000)
     >>> omega, mu = [[0.2]], [[4.0]]
     >>> for loss in (theory.spectral_loss, theory.first_order_loss, theory.exact_loss):
@@ -127,7 +125,6 @@ def linear_heads_loss(task: MultiTask, omega: LeadHeadTask, mu: LeadHeadTask) ->
 
     **Example:** only the product of ω and μ matters to one linear head of one task.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
     >>> [sw.theory.softmax.linear_heads_loss(task, [[w]], [[0.9 / w]]).round(3).tolist() for w in (0.3, 0.1)]
     [[0.991], [0.991]]
@@ -151,7 +148,6 @@ def linear_attention_loss(task: MultiTask) -> PerTask:
 
     **Example:** softmax attention at the limit of the flow is worse.
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100, noise_variance=1.0)
     >>> sw.theory.softmax.linear_attention_loss(task).round(3).tolist()
     [1.071]

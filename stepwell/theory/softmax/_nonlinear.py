@@ -45,7 +45,6 @@ def linear_head(dim: int, context: int, noise: float = 0.0, signal: float = 1.0)
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> head = sw.theory.softmax.linear_head(50, 1000, noise=0.1)
     >>> print(f"{head.omega:.4f} {head.mu:.3f}")
     0.1414 6.151
@@ -71,7 +70,6 @@ def hermite_coefficients(target: Target, degree: int) -> Float[np.ndarray, " deg
 
     **Example:** $s^3 = 3\,\mathrm{he}_1 + \sqrt6\,\mathrm{he}_3$.
 
-    >>> import stepwell as sw
     >>> coefficients = sw.theory.softmax.hermite_coefficients(lambda s: s**3, 4)
     >>> coefficients[[1, 3]].round(3).tolist()
     [3.0, 2.449]
@@ -96,7 +94,6 @@ def hermite_target(coefficients: Float[np.ndarray, " degree"]) -> Target:
 
     **Example:** $\mathrm{he}_2 = (s^2-1)/\sqrt2$.
 
-    >>> import stepwell as sw
     >>> f = sw.theory.softmax.hermite_target([0.0, 0.0, 1.0])
     >>> f([0.0, 1.0, 2.0]).round(3).tolist()
     [-0.707, 0.0, 2.121]
@@ -128,7 +125,6 @@ def nonlinear_loss(target: Target, dim: int, context: int, head: HeadWeights, *,
 
     **Example:** a head trained on linear targets, tested on a linear and on a quadratic one of the same variance.
 
-    >>> import stepwell as sw
     >>> theory = sw.theory.softmax
     >>> head = theory.linear_head(50, 1000, noise=0.1)
     >>> for target in (lambda s: s, lambda s: (s**2 - 1) / 2**0.5):
@@ -182,8 +178,6 @@ def nonlinear_leading_loss(
 
     **Example:** a constant, a linear and a quadratic target of equal power.
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> theory = sw.theory.softmax
     >>> head = theory.linear_head(50, 1000, noise=0.1)
     >>> [round(theory.nonlinear_leading_loss(row, 50, 1000, head, noise=0.1), 3) for row in np.eye(3)]

@@ -54,7 +54,6 @@ def softmax_moments(sharpness: Float[np.ndarray, " a"], context: int) -> Softmax
 
     **Example:** weights of 100 tokens are equal at a = 0, and concentrate on few tokens as a grows.
 
-    >>> import stepwell as sw
     >>> moments = sw.theory.softmax.softmax_moments([0.0, 1.0, 3.0], 100)
     >>> moments.concentration.round(4).tolist()
     [0.01, 0.0255, 0.2869]
@@ -143,8 +142,6 @@ def concentration_ratio(sharpness: Float[np.ndarray, " a"], context: int) -> Flo
 
     **Example:** at $a^2$ = 0.5, 1, 2 and 4.
 
-    >>> import numpy as np
-    >>> import stepwell as sw
     >>> squares = np.array([0.5, 1.0, 2.0, 4.0])
     >>> sw.theory.softmax.concentration_ratio(np.sqrt(squares), 100).round(3).tolist()
     [0.986, 0.94, 0.719, 0.231]
@@ -165,7 +162,6 @@ def saturation_point(context: int, ratio: float) -> float:
 
     **Example:** the leading order is off by 10 %, and by half.
 
-    >>> import stepwell as sw
     >>> [round(sw.theory.softmax.saturation_point(100, ratio), 2) for ratio in (0.9, 0.5)]
     [1.25, 2.77]
     """
@@ -200,7 +196,6 @@ def thresholds(context: int) -> Thresholds:
 
     **Example:** `saturation_point(1000, 0.5)` is 4.13.
 
-    >>> import stepwell as sw
     >>> [round(square, 2) for square in sw.theory.softmax.thresholds(1000)]
     [4.61, 3.45]
     """
@@ -225,7 +220,6 @@ def concentration_exponent(sharpness: Float[np.ndarray, " *a"], context: int) ->
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> sw.theory.softmax.concentration_exponent([0.0, 1.0, 3.0, 5.0], 10_000).round(3).tolist()
     [-1.0, -0.891, -0.134, 0.0]
     """
@@ -248,7 +242,6 @@ def expected_maximum(context: int) -> float:
 
     **Example:** of two normals it is $1/\sqrt\pi$.
 
-    >>> import stepwell as sw
     >>> [round(sw.theory.softmax.expected_maximum(context), 4) for context in (2, 100)]
     [0.5642, 2.5076]
     """
@@ -275,7 +268,6 @@ def hardmax_concentration(sharpness: Float[np.ndarray, " *a"], context: int) -> 
 
     **Example:** the exact values are 0.752 and 0.875.
 
-    >>> import stepwell as sw
     >>> sw.theory.softmax.hardmax_concentration([10.0, 20.0], 100).round(3).tolist()
     [0.749, 0.875]
     """

@@ -44,7 +44,6 @@ def task_numbers(task: MultiTask) -> TaskNumbers:
 
     **Example:**
 
-    >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 20), context=100, noise_variance=1.0)
     >>> constants = sw.theory.softmax.task_numbers(task)
     >>> constants.phi.tolist(), constants.rho.round(3).tolist()
