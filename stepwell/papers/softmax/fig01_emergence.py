@@ -227,7 +227,7 @@ def _limits(data: Data, settings: FirstSetting) -> Iterator[Claim]:
     # At most: 1/ω has grown at its rate since the emergence.
     sooner, later = (0.0 if late else _square(1 / (rate * (time - emerged)), settings) for time in TAIL)
     for name, unit, word in (("omega", root, "ω√d = 1"), ("mu", 1.0, "μ = √d/(1+ρ)")):
-        yield Origin("paper", "abstract (convergence of the flow); limit by theory.softmax.flow_limit").close(
+        yield Origin("theory", "theory.softmax.flow_limit").close(
             f"limit-{name}",
             f"The flow of the spectral loss ends at {word}, for each head in use",
             unless=alone or late or unequal,
