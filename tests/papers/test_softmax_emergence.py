@@ -36,6 +36,7 @@ def several(data) -> dict[str, xr.Dataset]:
     copies["half"] = ("run", np.full(BATCHES.size, float(population["half"].mean()) + 0.1))
     copies["phase"] = (("run", "edge"), np.tile([5.0, 6.4], (BATCHES.size, 1)))
     others = copies[["late_mu", "late_loss"]].isel(run=[0, 1, 2])
+    others["half"] = ("run", copies["half"].values[:3] + np.array([-0.02, 0.0, 0.02]))
     others["late_loss_error"] = ("run", np.full(3, 0.02 * cost))
     return {**data, "descent": copies, "others": others}
 
@@ -51,7 +52,8 @@ def several(data) -> dict[str, xr.Dataset]:
         ),
         (
             {"dims": "4,3", "blocks": "7", "steps": "520", "population_rate": "0.1", "population_steps": "620"},
-            {"gradient-eigenvalues", "gradient-population", "gradient-noise", "one-head-a-task", "end-loss"},
+            {"gradient-eigenvalues", "gradient-population", "gradient-noise", "one-head-a-task", "end-loss"}
+            | {"inclination", "inclination-gradual", "three-phases"},
         ),
     ],
     ids=["one task, one batch, one run", "three batches, short runs", "unequal tasks, long runs"],
@@ -115,12 +117,28 @@ def test_another_power_of_the_start_fails(data, failing):
 
 
 def test_runs_without_phases_or_late_ones_fail(several, failing):
-    """Small batches are not judged by their curves."""
+    """The phases of small batches are not judged; times are, by the noise of their batch."""
     phase, half = several["descent"]["phase"].copy(deep=True), several["descent"]["half"].copy(deep=True)
-    phase[0], half[0] = np.nan, np.nan
+    phase[0], half[0] = np.nan, half[0] + 0.1
     assert failing(broken(several, phase=phase, half=half)) == set()
-    phase[-1], half[-1] = np.nan, half[-1] + 1.0
+    phase[-1], half[-1] = np.nan, half[-1] + 0.1
     assert failing(broken(several, phase=phase, half=half)) == {"three-phases", "emergence-whole"}
+    calm = several["population"]
+    assert failing({**several, "population": calm.assign(phases=~calm["phases"])}) == {"three-phases"}
+
+
+def test_heads_that_do_not_incline_in_the_warm_up_fail(several, failing):
+    """If each head kept its initial inclination until the loss falls; and if it took it in one step."""
+    calm, runs = several["population"], several["descent"]
+    early = {name: calm[name].isel(time=0) + 0 * calm[name] for name in ("omega", "mu")}
+    wrong = {name: calm[name].where(calm["time"] > 5.5, early[name]) for name in early}
+    never = {name: runs[name].isel(time=0) + 0 * runs[name] for name in early}
+    never = {name: values.transpose(*runs[name].dims) for name, values in never.items()}
+    wrong = {name: values.transpose(*calm[name].dims) for name, values in wrong.items()}
+    both = {**broken(several, **never), "population": calm.assign(wrong)}
+    assert failing(both) >= {"inclination"}
+    back = calm["omega"] * (1 - 0.3 * np.eye(3) * (calm["time"] > 3).values[:, None, None])
+    assert failing({**several, "population": calm.assign(omega=back)}) >= {"inclination-gradual"}
 
 
 @pytest.mark.parametrize("name", ["mu", "loss"])
@@ -156,7 +174,7 @@ def test_the_cost_of_noise_is_judged_where_it_can_be_resolved(several, failing):
     loss = several["descent"]["late_loss"].copy(deep=True)
     calm = float(several["population"]["loss"].sel(time=slice(*several["descent"].attrs["late"])).mean())
     loss[-2] = calm
-    assert failing(broken(several, late_loss=loss)) == {"noise-cost", "batch-loss"}
+    assert {"noise-cost"} <= failing(broken(several, late_loss=loss)) <= {"noise-cost", "batch-loss"}
     # With as many sequences as at the full settings.
     population = several["population"].assign(error=0.6 * several["population"]["error"])
     (judged,) = (c for c in fig01.claims({**several, "population": population}, QUICK) if c.id == "noise-cost")

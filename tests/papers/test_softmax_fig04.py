@@ -48,7 +48,12 @@ REFERENCE = {
     ids=["one of each", "two seeds, few heads", "many heads and sizes"],
 )
 def test_other_settings(survives, changes, not_judged):
-    small = {"sizes": "((4, 20), (6, 30))", "angle_sizes": "((4, 20), (6, 30), (8, 40))", "positive": "((4, 10),)"}
+    small = {
+        "sizes": "((4, 20), (6, 30))",
+        "angle_sizes": "((4, 20), (6, 30), (8, 40))",
+        "positive": "((4, 10),)",
+        "tested": "32",
+    }
     numbers = {"starts": "1", "points": "5", "sequences": "32", "steps": "10", "angle_sequences": "32"}
     claims = survives({**small, **numbers, **changes})
     assert {name for name, claim in claims.items() if not claim.judged()} == not_judged
@@ -130,8 +135,11 @@ def test_softmax_attention_below_the_bound_fails(data, failing):
 
 
 def test_softmax_attention_above_the_factor_fails(data, failing):
+    """Or elsewhere than quadrature has it."""
     trained = data["positive"]
-    assert failing({**data, "positive": trained.assign(loss=3.05 * trained["bound"])}) == {"trained"}
+    assert failing({**data, "positive": trained.assign(loss=3.05 * trained["bound"])}) == {"trained", "trained-best"}
+    for factor in (0.97, 1.03):
+        assert failing({**data, "positive": trained.assign(loss=factor * trained["best"])}) == {"trained-best"}
 
 
 def test_heads_that_do_not_interact_fail(data, failing):

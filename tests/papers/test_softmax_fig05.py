@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from stepwell.papers.softmax import fig05_baselines as figure
 
@@ -17,7 +18,7 @@ BY_ERROR = {f"{risk}-{kind}" for risk in ("bayes", "ridge-0.05", "ridge-5") for 
     [
         (
             {"seeds": "1", "dims": "15", "contexts_drawn": "1", "rates": "0.01", "gains": "((12, 12),)"},
-            BY_ERROR | {"on-par", "no-double-descent", "softmax-sampled", "ten-fold"},
+            BY_ERROR | {"on-par", "no-double-descent", "softmax-sampled", "ten-fold", "ten-fold-together"},
         ),
         ({"seeds": "1000,2", "dims": "60,12", "gains": "((12, 1200), (12, 120000))"}, set()),
     ],
@@ -25,7 +26,16 @@ BY_ERROR = {f"{risk}-{kind}" for risk in ("bayes", "ridge-0.05", "ridge-5") for 
 )
 def test_other_settings(survives, changes, not_judged):
     claims = survives(
-        {"context": "20", "contexts_drawn": "5", "points": "5", "steps": "20", "sequences": "32", **changes}
+        {
+            "context": "20",
+            "contexts_drawn": "5",
+            "points": "5",
+            "steps": "20",
+            "sequences": "32",
+            "together_steps": "20",
+            "together_tested": "32",
+            **changes,
+        }
     )
     assert {name for name, claim in claims.items() if not claim.judged()} == not_judged
     assert claims["bayes-mean"].passed == ("bayes-mean" not in not_judged)
@@ -82,6 +92,17 @@ def test_a_risk_that_peaks_fails(data, failing):
 def test_gains_of_other_numbers_of_tasks_fail(data, failing):
     found = data["gain"]
     assert failing({**data, "gain": found.assign(single=0.9 * found["single"])}) == {"gain", "ten-fold"}
+    spectral = data["surrogate"]
+    assert failing({**data, "surrogate": spectral.assign(single=0.9 * spectral["single"])}) == {"ten-fold-together"}
+
+
+def test_heads_that_share_tasks_are_no_better_than_one(data, failing):
+    """And heads that disturb each other end above the loss of a head alone."""
+    found = data["gain"]
+    shared = found.assign(several=found["several"].where(~found["together"], found["single"]))
+    assert failing({**data, "gain": shared}) == {"together", "several-better", "gain"}
+    disturbed = found.assign(several=found["several"] * xr.where(found["together"], 1.1, 1.0))
+    assert "together" in failing({**data, "gain": disturbed})
 
 
 def test_the_term_of_order_one_over_length_is_that_of_the_samples():

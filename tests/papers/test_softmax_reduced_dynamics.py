@@ -12,14 +12,21 @@ QUICK = fig03.FIGURE.at(quick=True)
 BY_HALF = {"softmax-course", "three-phases", "softmax-end", "exponent", "early", "omega-end", "mu-end", "slow-rate"}
 """Claims that need the time to half of the limit."""
 OTHER = replace(QUICK, context=150)
+AGAINST_FIG1 = {"fig1-later", "same-time"}
+
+
+@pytest.fixture
+def broken(failing):
+    """What fails besides the claim that is known to."""
+    return lambda data: failing(data) - {"same-time"}
 
 
 @pytest.mark.parametrize(
     ("changes", "not_judged"),
     [
         ({"dims": "10", "until": "30", "steps": "100000"}, {"softmax-course", "omega-end", "mu-end", "slow-rate"}),
-        ({"dim": "4", "dims": "4,6", "context": "8", "until": "1", "embedding": "3"}, BY_HALF),
-        ({"dims": "10,20", "omega": "0.2"}, BY_HALF),
+        ({"dim": "4", "dims": "4,6", "context": "8", "until": "1", "embedding": "3"}, BY_HALF | AGAINST_FIG1),
+        ({"dims": "10,20", "omega": "0.2"}, BY_HALF | AGAINST_FIG1),
     ],
     ids=["one dimension, settled", "small and short", "beyond half"],
 )
@@ -28,51 +35,71 @@ def test_other_settings(survives, changes, not_judged):
     assert {name for name, claim in claims.items() if not claim.judged()} == not_judged
 
 
-def test_another_context_in_the_flow_of_the_spectral_loss_fails(data, failing):
+def test_the_claims_hold_but_for_the_one_that_is_known(data):
+    assert [claim.id for claim in fig03.claims(data, QUICK) if claim.unexpected(quick=True)] == []
+
+
+def test_the_reduced_equation_is_on_time_for_wide_heads():
+    """Where κ is small, from the same weights on the nullcline: the control of what is known to fail."""
+    swept = fig03.sweep(QUICK)
+    kappa, lag = swept["kappa"].values, fig03.lags(swept)
+    np.testing.assert_allclose(lag[0], 0.38, atol=0.005)
+    assert np.all(lag[kappa < 0.1] < 0.05)
+
+
+def test_the_full_equation_in_place_of_the_reduced_one_is_on_time(data, failing):
+    """And without the shift, or from the weights of Fig 3, the heads of Fig 1 are not met."""
+    course, first = data["course"], data["fig1"]
+    assert failing({**data, "course": course.assign(reduced_omega=course["full_omega"])}) == {"fig1-later"}
+    earlier = first.assign_coords(time=first["time"] - fig03.SHIFT)
+    assert failing({**data, "fig1": earlier}) == AGAINST_FIG1
+
+
+def test_another_context_in_the_flow_of_the_spectral_loss_fails(data, broken):
     """ω ends at d^{-1/2} whatever L is, though not by then; all else knows L."""
     other = fig03.course(OTHER)
-    wrong = failing({**data, "course": data["course"].assign(omega=other["omega"], mu=other["mu"])})
+    wrong = broken({**data, "course": data["course"].assign(omega=other["omega"], mu=other["mu"])})
     assert {"same-course", "mu-end", "slow-rate"} <= wrong <= {"same-course", "mu-end", "slow-rate", "omega-end"}
 
 
-def test_another_context_of_softmax_attention_fails(data, failing):
+def test_another_context_of_softmax_attention_fails(data, broken):
     """What it differs from the two equations by no longer vanishes with its size; where it ends is another matter."""
     equations = data["softmax"][["full_x", "full_y"]]
     wrong = fig03.softmax_courses(OTHER).assign(equations)
-    assert failing({**data, "softmax": wrong}) == {"softmax-course"}
+    assert broken({**data, "softmax": wrong}) == {"softmax-course"}
 
 
-def test_the_half_squared_loss_fails(data, failing):
+def test_the_half_squared_loss_fails(data, broken):
     """Times double."""
     softmax = data["softmax"]
     slower = softmax.assign_coords(time=2 * softmax["time"])
-    assert failing({**data, "softmax": slower}) == {"softmax-course"}
+    assert broken({**data, "softmax": slower}) == {"softmax-course"}
 
 
-def test_the_reduced_equation_in_place_of_the_full_one_fails(data, failing):
+def test_the_reduced_equation_in_place_of_the_full_one_fails(data, broken):
     course = data["course"]
     wrong = course.assign(omega=course["reduced_omega"], mu=course["reduced_mu"])
-    assert "same-course" in failing({**data, "course": wrong})
+    assert "same-course" in broken({**data, "course": wrong})
 
 
-def test_softmax_attention_that_ends_elsewhere_fails(data, failing):
+def test_softmax_attention_that_ends_elsewhere_fails(data, broken):
     softmax = data["softmax"]
-    assert failing({**data, "softmax": softmax.assign(last=softmax["last"] * 1.0002)}) == {"softmax-end"}
+    assert broken({**data, "softmax": softmax.assign(last=softmax["last"] * 1.0002)}) == {"softmax-end"}
 
 
-def test_a_second_start_of_the_growth_fails(data, failing):
+def test_a_second_start_of_the_growth_fails(data, broken):
     softmax = data["softmax"]
     late = 0.01 / (1 + np.exp(-20 * (softmax["time"] - 10)))
     wrong = softmax.assign(x=softmax["x"] + late, full_x=softmax["full_x"] + late)
-    assert failing({**data, "softmax": wrong}) >= {"three-phases"}
+    assert broken({**data, "softmax": wrong}) >= {"three-phases"}
 
 
-def test_an_error_that_falls_as_the_root_of_kappa_or_is_of_the_other_sign_fails(data, failing):
+def test_an_error_that_falls_as_the_root_of_kappa_or_is_of_the_other_sign_fails(data, broken):
     sweep = data["sweep"]
     reduced = sweep["time"].sel(system="reduced")
     for lag, expected in ((0.1 * sweep["kappa"] ** 0.5, {"exponent"}), (-0.1 * sweep["kappa"], {"exponent", "early"})):
         wrong = np.stack([(reduced * (1 + lag)).values, reduced.values], axis=1)
-        assert failing({**data, "sweep": sweep.assign(time=(("kappa", "system"), wrong))}) == expected
+        assert broken({**data, "sweep": sweep.assign(time=(("kappa", "system"), wrong))}) == expected
 
 
 def test_the_drawing_has_six_panels_with_words(data):

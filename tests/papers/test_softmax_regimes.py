@@ -54,8 +54,18 @@ def test_a_law_of_one_half_fails(data, failing):
 
 def test_another_maximum_fails(data, failing):
     hard = data["hard"]
-    assert failing({**data, "hard": hard.assign(law=1 - 1.01 * (1 - hard["law"]))}) == {"hard"}
-    assert failing({**data, "hard": hard.assign(exact=hard["law"])}) == {"hard"}
+    wrong = failing({**data, "hard": hard.assign(law=1 - 1.01 * (1 - hard["law"]))})
+    assert wrong == failing({**data, "hard": hard.assign(exact=hard["law"])}) == {"hard", "hard-next"}
+    constant = hard["law"] + 1.01 * (hard["largest"] * np.pi**2 / (12 * hard["a"] ** 3)).transpose("context", "a")
+    assert failing({**data, "hard": hard.assign(exact=constant)}) == {"hard-next"}
+
+
+def test_noise_that_spreads_attention_or_spares_the_readout_fails(data, failing):
+    """If ω fell with the noise as μ does, or μ stayed; and if noise cost any attention the same."""
+    noisy, penalty = data["noisy"], data["penalty"]
+    assert failing({**data, "noisy": noisy.assign(x=noisy["y"] / noisy["y"][0])}) == {"noise-scores"}
+    assert failing({**data, "noisy": noisy.assign(y=0 * noisy["y"] + noisy["y"][0])}) == {"noise-readout"}
+    assert failing({**data, "penalty": penalty.assign(exact=0 * penalty["exact"] + 0.01)}) == {"noise-penalty"}
 
 
 def test_the_weighted_mean_is_the_plain_one():
@@ -68,7 +78,7 @@ def test_the_weighted_mean_is_the_plain_one():
         assert abs(values.mean() - plain.mean()) < 4 * error
 
 
-def test_the_drawing_has_three_panels_with_words(data):
+def test_the_drawing_has_four_panels_with_words(data):
     drawn = figure.draw(data, QUICK)
-    assert len(drawn.axes) == 3
+    assert len(drawn.axes) == 4
     assert all(axes.get_ylabel() and axes.get_xlabel() and axes.get_title(loc="left") for axes in drawn.axes)

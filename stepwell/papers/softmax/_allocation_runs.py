@@ -38,7 +38,7 @@ class Settings(FirstSetting):
     seed: int = 102
     softmax_starts: int = 24
     softmax_sequences: int = 640
-    softmax_seed: int = 100
+    softmax_seed: int = 105
     unequal_starts: int = 12
     unequal_sequences: int = 1000
     unequal_seed: int = 101

@@ -21,6 +21,8 @@ from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import Lengths, MultiRegression
 from stepwell.theory import softmax as theory
 
+from ._common import over
+
 
 class Descent(NamedTuple):
     """Losses (run, time), eigenvalues at each snapshot (run, snapshot, head, task), and times, rate × step."""
@@ -58,6 +60,35 @@ def uniform_head(
     omega, mu = np.random.default_rng(seed).uniform(0.1, highest, (2, 1, len(task.dims)))
     roots = np.array(task.dims) ** 0.5
     return SpectralAttention.balanced(omega / roots, mu * roots, task.dims, score_scale=score_scale)
+
+
+def leading_weights(task: MultiTaskRegression, heads: int) -> tuple[np.ndarray, np.ndarray]:
+    r"""Positive ω and μ of as many heads as tasks or more, in which each task leads in a head of its own."""
+    shape, roots = 0.02 + 0.58 * np.eye(heads, len(task.dims)), np.array(task.dims) ** 0.5
+    return shape / roots, shape * roots
+
+
+def trained_together(
+    tasks: int, heads: int, dim: int, context: int, *, rate: float, steps: int, tested: int
+) -> dict[str, Any]:
+    """Softmax attention, all heads on all of the equal tasks (`equal_tasks`), by descent from `leading_weights`.
+
+    `loss` is over fresh sequences, with its standard error, and `best` the least of a head for each task by quadrature.
+    `left` is what `loss` may be above it by, relatively: two weights of each task, fitted to N sequences, lose on
+    others at most 1/N each, and the flow of the spectral loss from the same weights has a tail (scores off task).
+    """
+    task, key = equal_tasks(tasks, dim, context), jax.random.fold_in(jax.random.key(60), context)
+    # The longer the context the less a sequence varies.
+    weights, sequences = leading_weights(task, heads), max(64, min(400, 100_000 // context))
+    model = SpectralAttention.balanced(*weights, task.dims)
+    objective = ReducedSampled(task, sequences, precision="float32", key=key)
+    run = descent([model], objective, rate=rate, steps=steps, points=2)
+    other = jax.random.fold_in(key, 1)
+    (loss,), (error,) = softmax_losses(task, run.omega[:, -1], run.mu[:, -1], tested, key=other)
+    best = tasks * theory.exact_optimum(equal_tasks(1, dim, context)).loss.sum()
+    end = theory.spectral_flow(task, *weights, run.time[-1:]).loss[0].sum()
+    left = 2 / sequences + end / theory.flow_limit_loss(task).sum() - 1
+    return over("", loss=loss, error=error, best=best, left=left)
 
 
 def off_balance(model: SpectralAttention, delta: float) -> SpectralAttention:

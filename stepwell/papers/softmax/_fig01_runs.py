@@ -30,8 +30,8 @@ from ._whole_matrices import UNIT, FirstSetting, in_the_bases, train, whole_mode
 class Settings(FirstSetting):
     """`runs` are batch sizes with how many seeds each has, the first being `seed`."""
 
-    runs: tuple[tuple[int, int], ...] = ((64, 3), (256, 2), (1024, 1))
-    seed: int = 2100
+    runs: tuple[tuple[int, int], ...] = ((64, 3), (256, 4), (1024, 1))
+    seed: int = 2200
     rate: float = 0.0125
     steps: int = 800
     population_rate: float = 0.02
@@ -66,7 +66,7 @@ def simulate(settings: Settings) -> Data:
     }
     if len(settings.runs) > 1:
         apart = replace(settings, runs=((min(settings.runs)[0], OTHERS),), seed=settings.seed + 50)
-        data["others"] = descents(apart, middle)[["late_mu", "late_loss", "late_loss_error"]]
+        data["others"] = descents(apart, middle)[["late_mu", "late_loss", "late_loss_error", "half"]]
     return data
 
 
@@ -114,11 +114,12 @@ def exact_descent(settings: Settings, middle: float) -> xr.Dataset:
     last = [model_at(run, model, run=k) for k in range(settings.sets)]
     time, (omega, mu) = settings.population_rate * run["step"].values, eigenvalues(run, model)
     half = [passage_time(time, loss, middle) for loss in run["loss"].values]
+    detected = [phases(time, loss) is not None for loss in run["loss"].values]
     error = [float(other.standard_error(model)) for other, model in zip(others, last, strict=True)]
     return xr.Dataset(
         over("set time", loss=run["loss"].values)
         | over("set time head task", omega=omega, mu=mu)
-        | over("set", error=error, half=half),
+        | over("set", error=error, half=half, phases=detected),
         {"time": ("time", time, {"units": UNIT})},
     )
 
@@ -220,6 +221,16 @@ def own_entries(weights: xr.DataArray | np.ndarray) -> np.ndarray:
 
 TAIL = (60.0, 120.0)
 """Between these times the fading of what is off task is measured."""
+
+
+def inclination(weights: xr.Dataset) -> xr.DataArray:
+    r"""The part of $\sum_j|\omega_j^h\mu_j^h|$ of head h that is on the task with its number, over `head`."""
+    given = abs(weights["omega"] * weights["mu"])
+    own = given.isel(
+        head=xr.DataArray(range(given.sizes["head"]), dims="head"),
+        task=xr.DataArray(range(given.sizes["head"]), dims="head"),
+    )
+    return own / given.sum("task")
 
 
 def late_part(course: xr.Dataset, times: Sequence[float]) -> xr.Dataset:

@@ -67,7 +67,7 @@ class Settings:
     exact_steps: int = 3000
     exact_sequences: int = 500
     starts: int = 3
-    whole_seeds: tuple[int, ...] = (130, 131, 132, 133, 134, 135)
+    whole_seeds: tuple[int, ...] = tuple(range(140, 200))
     whole_steps: int = 2000
     random_heads: tuple[int, ...] = (2, 4)
     random_sequences: int = 1000
@@ -103,6 +103,7 @@ def whole_matrices(settings: Settings) -> xr.Dataset:
     common = np.abs(omega).mean(axis=1)[:, None]
     plain = (np.sign(omega) * common)[..., None, None] * eye
     off = np.linalg.norm(scores - plain, axis=(2, 3)) / (common * d**0.5)
+    best = theory.exact_optimum(task)
     inputs, size = np.linalg.norm(readout[:, :, :d], axis=2), np.abs(mu).mean(axis=1)
     return xr.Dataset(
         over("run time", loss=run["loss"].values / WHOLE.dim)
@@ -110,7 +111,7 @@ def whole_matrices(settings: Settings) -> xr.Dataset:
         | over("run head token", readout=readout)
         | over("run head", omega=omega, mu=mu)
         | over("run", keys=off.max(axis=1), inputs=inputs.max(axis=1) / size, added=np.abs(mu.sum(axis=1)) / size)
-        | over("", linear=linear_loss(task) / WHOLE.dim, one_head=theory.exact_optimum(task).loss[0] / WHOLE.dim),
+        | over("", linear=linear_loss(task) / WHOLE.dim, one_head=best.loss[0] / WHOLE.dim, one_omega=best.omega[0]),
         {"run": list(settings.whole_seeds), "time": WHOLE.rate * run["step"].values},
     )
 

@@ -12,10 +12,11 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 import xarray as xr
+from matplotlib.patches import Rectangle
 
 from stepwell.analysis import passage_time
 from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, PALETTE, VERMILION, new_figure, scientific, styled
-from stepwell.figures import Claim, Data, Figure, Origin
+from stepwell.figures import Claim, Data, Figure, Known, Origin
 
 from ._allocation_runs import IMBALANCES, MARGIN, SPREAD, UNEQUAL_HEADS, Settings, simulate
 from ._common import compared, finish, lines, note
@@ -73,6 +74,11 @@ ALONE = 0.99
 ENDED = 0.9
 """The fraction of runs whose training must have ended; in a few, two heads nearly tie and part late."""
 RULE = "theory.softmax.winners, first order in differences of log ω and log μ"
+SHARED = Known(
+    "the initial weights name one head for two tasks in most runs, and sharing, once reached, is stable (sharing-end); "
+    "where they name a head for each task, the claim holds (softmax-unequal-one-head)",
+    "two-tasks-in-one-head",
+)
 CONTENTION = "theory.softmax.winners; that tasks which want one head can only be driven apart was observed first"
 SADDLE = "docs/differences.md, the limit of the flow is a saddle"
 
@@ -110,32 +116,49 @@ def _contention(id: str, words: str, runs: xr.Dataset) -> Claim:
 
 
 def _softmax_equal(runs: xr.Dataset) -> Iterator[Claim]:
-    tasks = runs.sizes["task"]
     yield _rule("softmax-winners", "Softmax attention from random ω and μ: a task whose predicted head", runs)
     yield _contention("softmax-contention", "Softmax attention", runs)
-    said = "abstract: task allocation, each head focuses on solving a single task"
-    yield Origin("paper", said, explored=True).at_least(
-        "softmax-one-head",
-        "Softmax attention from random ω and μ: each task is learned by one head: that head's part of the prediction, "
-        f"the least of the {number_word(tasks)} tasks, for each run ({ENDED:g} of the runs must have ended)",
-        predicted=ALONE,
-        measured=runs["share"].min("task"),
-        basis="a level",
-        required=ENDED,
-        counted="runs",
-    )
+    yield from _one_head("softmax", "Softmax attention from random ω and μ", runs, known=SHARED, required=ENDED)
     for used in runs["used"].values[::-1].tolist():
         chosen = runs.isel(run=np.flatnonzero(runs["heads_used"] == used))
         if chosen.sizes["run"]:
             yield _ended(
                 f"softmax-cost-{used}-heads",
-                f"Softmax attention, runs that end with {shared_words(used, tasks)}: loss over fresh sequences over "
-                f"the least by quadrature, for each such run ({ENDED:g} of them must have ended)",
+                f"Softmax attention, runs that end with {shared_words(used, runs.sizes['task'])}: loss over fresh "
+                f"sequences over the least by quadrature, for each such run ({ENDED:g} of them must have ended)",
                 chosen,
                 float(runs["level"].sel(used=used)),
                 required=ENDED,
                 source="theory.softmax.exact_loss, least over the weights",
             )
+
+
+def _one_head(
+    name: str, words: str, runs: xr.Dataset, *, known: Known | None = None, required: float = 1.0
+) -> Iterator[Claim]:
+    """That no head serves two tasks, as the paper says, and that no task is divided among heads."""
+    counted = f"{runs['share'].dims[0]}s"
+    most = [np.unique(heads, return_counts=True)[1].max() for heads in runs["served_by"].values]
+    yield Origin("paper", "abstract: task allocation, each head focuses on a single task", explored=True).at_most(
+        f"{name}-one-head",
+        f"{words}: each head learns a single task: tasks of the head that learns most, for each {counted[:-1]}",
+        predicted=1,
+        measured=runs["heads_used"].copy(data=most),
+        basis="a count",
+        counted=counted,
+        known=known,
+    )
+    ended = "" if required == 1 else f" ({required:g} of them must have ended)"
+    yield Origin("theory", "theory.softmax.losing_head_rate: a second head on a task dies", explored=True).at_least(
+        f"{name}-undivided",
+        f"{words}: no task is divided among heads: one head's part of the prediction, the least of the "
+        f"{number_word(runs.sizes['task'])} tasks, for each {counted[:-1]}{ended}",
+        predicted=ALONE,
+        measured=runs["share"].min("task"),
+        basis="a level",
+        counted=counted,
+        required=required,
+    )
 
 
 def _ended(id: str, statement: str, runs: xr.Dataset, level: float, *, required: float, source: str) -> Claim:
@@ -164,16 +187,7 @@ def _softmax_unequal(runs: xr.Dataset) -> Iterator[Claim]:
         basis="a count",
         counted="initializations",
     )
-    yield Origin("paper", "abstract: convergence of gradient flow, task allocation", explored=True).at_least(
-        "softmax-unequal-one-head",
-        f"{words}: each task is learned by one head, "
-        "and the head without a task gives nothing: part of the prediction, the least of the tasks, for each "
-        "initialization",
-        predicted=ALONE,
-        measured=runs["share"].min("task").rename(run="initialization"),
-        basis="a level",
-        counted="initializations",
-    )
+    yield from _one_head("softmax-unequal", words, runs.rename(run="initialization"))
     yield _ended(
         "softmax-unequal-end",
         f"{words}, converges to the least loss of a "
@@ -362,27 +376,27 @@ def _courses(axes: Any, trained: xr.Dataset, levels: Any, signal: float, title: 
 
 
 def _draw_winners(axes: Any, sets: tuple[xr.Dataset, ...]) -> None:
-    words = {
-        "named for it alone, leads clearly": BLUE,
-        "named for it alone, leads by little": PALETTE[5],
-        "named for several tasks": PALETTE[1],
-    }
-    for place, runs in enumerate(sets):
+    """A table: what is named, of whom, and how many tasks got it."""
+    columns = ("softmax", "softmax, unequal", "surrogate")
+    rows = ("for it alone,\nleads clearly", "for it alone,\nleads by little", "for several\ntasks")
+    for place, (runs, name) in enumerate(zip(sets, columns, strict=True)):
+        counts = f"{runs.sizes['task']} tasks, {runs.sizes.get('head', runs.sizes['task'])} heads"
+        axes.text(place, -0.75, f"{name}\n{counts}", ha="center", va="center", fontsize=9)
         right = (runs["served_by"] == runs["predicted"]).values
         contested, clear = runs["contested"].values, runs["lead"].values > MARGIN
-        kinds = (~contested & clear, ~contested & ~clear, contested)
-        for step, (among, color) in enumerate(zip(kinds, words.values(), strict=True)):
-            number, got, spot = int(among.sum()), int((right & among).sum()), 3.6 * place + step
-            if number:
-                axes.bar(spot, got / number, width=0.85, color=color)
-                note(axes, f"{got}\nof {number}", (spot, got / number), (0, 3), ha="center", fontsize=8.5)
-    for word, color in words.items():
-        axes.bar([0], [0], color=color, label=word)
-    named = [f"softmax\n{runs.sizes['head']} heads" for runs in sets[:2]]
-    axes.set_xticks([1, 3.6, 8.2], [*named, "surrogate"])
-    axes.set(ylim=(0, 1.62), yticks=np.linspace(0, 1, 6), ylabel="tasks learned by the head that theory names")
-    axes.set(title="(b) The initial weights decide, but for contention")
-    axes.legend(loc="upper left", title="the head is", fontsize=8.5, title_fontsize=8.5)
+        for row, among in enumerate((~contested & clear, ~contested & ~clear, contested)):
+            number, got = int(among.sum()), int((right & among).sum())
+            part = got / number if number else 0.0
+            axes.add_patch(
+                Rectangle((place - 0.46, row - 0.42), 0.92, 0.84, color=BLUE, alpha=0.35 * part, linewidth=0)
+            )
+            words = f"{got} of {number}\n{part:.0%}" if number else "none"
+            axes.text(place, row, words, ha="center", va="center", fontsize=11)
+    axes.set_yticks(range(3), rows)
+    axes.set(xlim=(-0.5, 2.5), ylim=(2.5, -1.3), xticks=[], ylabel="the head is named")
+    axes.tick_params(length=0)
+    axes.set_frame_on(False)
+    axes.set_title("(b) Tasks learned by the head that theory names")
 
 
 def _converged(axes: Any, runs: xr.Dataset) -> None:

@@ -16,15 +16,16 @@ from typing import Any
 
 import matplotlib.figure
 import numpy as np
+import scipy
 import xarray as xr
 
 from stepwell.analysis import head_task_allocation
 from stepwell.analysis.style import BLACK, GRAY, ORANGE, PALETTE, SKY, styled
 from stepwell.figures import Claim, Data, Figure, Origin
 
-from ._common import DEVIATIONS, against_batches, compared, finish, labeled, note, slope, two_rows
+from ._common import CHANCE, DEVIATIONS, against_batches, compared, finish, note, slope, two_rows
 from ._eigenvalues import Estimate
-from ._fig01_runs import OTHERS, TAIL, Settings, late_part, own_entries, simulate
+from ._fig01_runs import OTHERS, TAIL, Settings, inclination, late_part, own_entries, simulate
 from ._whole_matrices import FirstSetting
 
 CAPTION = (
@@ -61,6 +62,11 @@ def describe(settings: Settings) -> dict[str, Any]:
 
 QUIET = 256
 """Sequences in a batch from which on the noise of whole matrices is small beside what is claimed of their curves."""
+
+
+WARM = 0.1
+"""The part of the fall of the loss until which the warm-up lasts: as the probe of the three phases has it."""
+MOST = 0.5
 
 
 def claims(data: Data, settings: Settings) -> list[Claim]:
@@ -111,7 +117,7 @@ def _structure(gradient: xr.Dataset) -> Iterator[Claim]:
     )
 
 
-def _emergence(data: Data, settings: FirstSetting) -> Iterator[Claim]:
+def _emergence(data: Data, settings: Settings) -> Iterator[Claim]:
     runs, predictions, scaled = data["descent"], data["theory"], data["emergence"]
     quiet = runs.isel(run=np.flatnonzero(runs["batch"] >= QUIET))
     early, late = scaled["bracket"].transpose("end", "scale").values
@@ -135,24 +141,39 @@ def _emergence(data: Data, settings: FirstSetting) -> Iterator[Claim]:
         **compared(runs["batch"].copy(data=right), settings.tasks),
         basis="a count",
     )
-    if quiet.sizes["run"]:
-        yield Origin("paper", "abstract (three phases) and Fig 1", explored=True).fraction(
-            "three-phases",
-            "The loss waits, falls once and settles: fraction of the runs of whole matrices, on batches of "
-            f"{QUIET} sequences and more, in which three phases are detected",
-            unless=short,
-            holds=labeled(np.isfinite(quiet["phase"].isel(edge=0))),
-            counted="runs",
-            basis="a count; the first and last tenth of the fall are 4 times slower than any between",
+    yield from _inclinations(data, settings, short)
+    detected = np.isfinite(quiet["phase"].isel(edge=0))
+    exact = [f"exact loss, set {number + 1}" for number in range(data["population"].sizes["set"])]
+    yield Origin("paper", "abstract (three phases) and Fig 1", explored=True).fraction(
+        "three-phases",
+        "Softmax attention: the loss waits, falls once and settles: fraction of the runs in which three phases are "
+        f"detected, of whole matrices on batches of {QUIET} sequences and more and of eigenvalues on the exact loss",
+        unless=short or unknown,
+        holds=[*detected.values, *data["population"]["phases"].values],
+        labels=[
+            f"seed {run}, batch {batch}"
+            for run, batch in zip(*(detected[n].values for n in ("run", "batch")), strict=True)
+        ]
+        + exact,
+        counted="runs",
+        basis="a count; the first and last tenth of the fall are 4 times slower than any between",
+    )
+    if "others" in data:
+        # A step of size η delays growth by η/2 for each e-folding, of which there are ln(1/ω√d) from the first weights.
+        steps = (
+            (settings.rate + settings.population_rate)
+            / 2
+            * np.log(settings.dims[0] ** -0.5 / np.diag(settings.initial_weights()[0]).min())
         )
-        yield Origin("theory", "objectives.ReducedSampled, the exact loss without noise", explored=True).close(
+        others = data["others"]["half"].values
+        single = others.std(ddof=1) * scipy.stats.t.ppf(1 - CHANCE / 2, others.size - 1)
+        yield Origin("theory", "objectives.ReducedSampled, the exact loss without noise").close(
             "emergence-whole",
-            "Whole matrices emerge when eigenvalues alone do on the exact loss: time of half the fall, for each "
-            f"run on batches of {QUIET} sequences and more",
+            "Whole matrices emerge when eigenvalues alone do on the exact loss: time of half the fall, for each run",
             unless=short or unknown,
             counted="runs",
-            **compared(quiet["half"], half, width / 2),
-            basis="half the width of the drop",
+            **compared(runs["half"], half, steps + single * (runs["batch"].min() / runs["batch"]) ** 0.5),
+            basis="Student's interval for the scatter of other runs, as one over the root of the batch; finite steps",
         )
     yield Origin("theory", "theory.softmax.spectral_loss, leading order in 1/d and 1/L").close(
         "emergence-exact",
@@ -177,7 +198,8 @@ def _emergence(data: Data, settings: FirstSetting) -> Iterator[Claim]:
     yield growing.close(
         "emergence-brackets",
         "Spectral flow: emergence times lie in the predicted brackets, between those with one effective head (0) "
-        f"and with H (1): place in the bracket, for each of {scales.size} sizes of the initial weights",
+        f"and with H (1), which reach {float(((late - early) / (late + early)).max()):.0%} to both sides of their "
+        f"middles: place in the bracket, for each of {scales.size} sizes of the initial weights",
         unless=alone or unequal,
         predicted=0.5,
         measured=[] if alone else (times - early) / (late - early),
@@ -185,6 +207,47 @@ def _emergence(data: Data, settings: FirstSetting) -> Iterator[Claim]:
         tolerance=0.5,
         basis="the bracket itself",
         counted="sizes",
+    )
+
+
+def _inclinations(data: Data, settings: FirstSetting, short: str) -> Iterator[Claim]:
+    """Of the heads towards their tasks, in the warm-up: until a tenth of the fall of the loss is done."""
+    calm, runs = data["population"], data["descent"]
+    fallen = (calm["loss"].mean("set") - float(calm["loss"].isel(time=0).mean())) / (
+        float(data["theory"]["best_loss"]) - float(calm["loss"].isel(time=0).mean())
+    )
+    ended = bool((fallen >= WARM).any())
+    tenth = float(calm["time"][int(np.argmax(fallen.values >= WARM))])
+    alone = "" if settings.tasks > 1 else "there is a single head"
+    warming = inclination(calm.sel(time=slice(0, tenth)))
+    first, last = float(warming.isel(time=0).min()), [warming.isel(time=-1)]
+    last.append(inclination(runs.sel(time=tenth, method="nearest")).rename(run="set"))
+    built = [((each - first) / (1 - first)).transpose("set", "head") for each in last]
+    names = [f"exact loss, set {k + 1}" for k in range(calm.sizes["set"])]
+    names += [f"seed {run}, batch {batch}" for run, batch in zip(runs["run"].values, runs["batch"].values, strict=True)]
+    said = Origin("paper", "abstract (heads build up their inclination towards tasks in the warm-up)", explored=True)
+    unless = alone or short or ("" if ended else "training on the exact loss ends in the warm-up")
+    yield said.at_least(
+        "inclination",
+        "Softmax attention: most of the inclination of a head to its task, the part of Σωμ that is on it, is built up "
+        f"in the warm-up, until {WARM:.0%} of the fall of the loss is done: part of the rise to 1 that is, for each "
+        "run and head",
+        predicted=MOST,
+        unless=unless,
+        measured=np.concatenate(built).ravel() if not unless else [],
+        labels=[f"{name}, head {head + 1}" for name in names for head in range(settings.tasks)],
+        basis="most is more than half",
+        counted="heads",
+    )
+    yield said.at_least(
+        "inclination-gradual",
+        "Softmax attention on the exact loss: the inclination of a head builds up gradually: it rises at every step of "
+        "the warm-up: least rise, for each set of samples and head",
+        predicted=0.0,
+        unless=unless,
+        measured=(warming.diff("time").min("time")).transpose("set", "head") if not unless else [],
+        basis="a sign",
+        counted="heads",
     )
 
 
@@ -227,7 +290,7 @@ def _limits(data: Data, settings: FirstSetting) -> Iterator[Claim]:
     # At most: 1/ω has grown at its rate since the emergence.
     sooner, later = (0.0 if late else _square(1 / (rate * (time - emerged)), settings) for time in TAIL)
     for name, unit, word in (("omega", root, "ω√d = 1"), ("mu", 1.0, "μ = √d/(1+ρ)")):
-        yield Origin("paper", "abstract (convergence of the flow); limit by theory.softmax.flow_limit").close(
+        yield Origin("theory", "theory.softmax.flow_limit").close(
             f"limit-{name}",
             f"The flow of the spectral loss ends at {word}, for each head in use",
             unless=alone or late or unequal,
@@ -294,8 +357,8 @@ def _without_noise(data: Data) -> Iterator[Claim]:
         measured, allowed = _power(away, expected, reference.error, share)
         yield law.close(
             f"batch-{name}",
-            f"Whole matrices: {word} differs from that of the exact loss as one over the batch: exponent, batches "
-            f"of {', '.join(str(each) for each in np.unique(batches))}",
+            f"Whole matrices: {word} differs from that of the exact loss as one over the batch, and not over its root: "
+            f"exponent, batches of {', '.join(str(each) for each in np.unique(batches))}",
             unless=why,
             predicted=-1.0,
             measured=measured,
@@ -373,7 +436,12 @@ def _course(
     time, tasks = shown["time"].values, shown.sizes["task"]
     for head, task in np.ndindex(tasks, tasks):
         own = head == task
-        line = {"color": PALETTE[head % len(PALETTE)]} if own else {"color": GRAY, "linewidth": 0.8}
+        # Heads coincide but for noise: each later one is drawn thinner, over the others.
+        line = (
+            {"color": PALETTE[head % len(PALETTE)], "linewidth": max(1.0, 4.6 - 1.7 * head)}
+            if own
+            else {"color": GRAY, "linewidth": 0.8}
+        )
         label = f"head {head + 1} on task {task + 1}" if own else None
         axes.plot(time, unit * shown[name].values[:, head, task], label=label, **line)
     axes.plot([], [], color=GRAY, linewidth=0.8, label="heads on other tasks")

@@ -14,26 +14,39 @@ import xarray as xr
 from numpy.polynomial.hermite_e import hermegauss
 
 from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
+from stepwell.dynamics import Record, flow
 from stepwell.figures import Claim, Data, Figure, Origin
+from stepwell.objectives import Exact
+from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 
-from ._common import compared, named_settings, note, over, worst
+from ._common import compared, named_settings, note, over, stacked, worst
+from ._eigenvalues import eigenvalues, softmax, uniform_head
 
 CAPTION = (
-    "Ours; no model is trained here. Concentration R, the mean of Σp² over softmax weights p of L tokens whose scores "
-    "are Gaussian of variance a²: one over R is the number of tokens attended to. The paper's theory, and the spectral "
-    "surrogate of softmax attention, take R = e^(a²)/L. (a) R of softmax itself, by quadrature (lines) and by sampling "
-    "(points), that law, and the law for large a, 1 - E[max z]/a. (b) R over e^(a²)/L against a² in units of "
-    "(2/3) ln L; dashed, if one token rivals the mean of all others. (c) a² at which R has fallen to 0.95, 0.9 and 0.5 "
-    "of e^(a²)/L. Gradient flow on the surrogate ends at a² = 1, where the exponential law is 6 % high at L = 100 and "
-    "1 % at L = 1000. Most contexts leave it at (1/2) ln L, their mean R later."
+    "Ours; a model is trained in (d) alone. Concentration R, the mean of Σp² over softmax weights p of L tokens whose "
+    "scores are Gaussian of variance a²: one over R is the number of tokens attended to. The paper's theory, and the "
+    "spectral surrogate of softmax attention, take R = e^(a²)/L. (a) R of softmax itself, by quadrature (lines) and "
+    "by sampling (points), that law, and the law for large a, 1 - E[max z]/a. (b) R over e^(a²)/L against a² in units "
+    "of (2/3) ln L; dashed, if one token rivals the mean of all others. (c) a² at which R has fallen to 0.95, 0.9 and "
+    "0.5 of e^(a²)/L. Gradient flow on the surrogate ends at a² = 1, where the exponential law is 6 % high at L = 100 "
+    "and 1 % at L = 1000. Most contexts leave it at (1/2) ln L, their mean R later. (d) Softmax attention trained on "
+    "its exact loss with noise in the labels, one head on one task (d = 10, L = 100): noise shrinks the readout μ and "
+    "leaves the scores ω as they are; dashed, the limit of the surrogate."
 )
 
 LENGTHS = (20, 50, 100, 300, 1000, 10_000, 100_000, 1_000_000)
 RATIOS = (0.95, 0.9, 0.5)
 SQUARES = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0, 16.0, 36.0, 100.0, 400.0)
-HARD = (15.0, 30.0, 60.0)
+HARD = (60.0, 120.0, 240.0)
 """Sharpness a at which the law of the hardmax is compared."""
+NOISES = (0.0, 1.0, 4.0, 16.0)
+"""Variances of the label noise, over the signal, with which softmax attention is trained."""
+SPREAD = (0.5, 1.0, 2.0, 4.0, 9.0)
+"""a² at which noise is drawn."""
+TRAINED = (10, 100)
+"""Dimension and context of what is trained, and the context in which noise is drawn."""
+UNTIL = 10_000.0
 LONG = 1000
 """From this L on the neglected part of the law of one rival token is below a fifth."""
 DEVIATIONS = 4.5
@@ -57,7 +70,12 @@ class Settings:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    return {**named_settings(settings), "sampled a²": list(SQUARES)}
+    return {
+        **named_settings(settings),
+        "sampled a²": list(SQUARES),
+        "trained": f"d = {TRAINED[0]}, L = {TRAINED[1]}",
+        "noise over signal": list(NOISES),
+    }
 
 
 def simulate(settings: Settings) -> Data:
@@ -66,6 +84,8 @@ def simulate(settings: Settings) -> Data:
         "sampled": sampled(settings),
         "points": saturation(settings),
         "hard": hardmax(settings.contexts),
+        "penalty": penalty(settings),
+        "noisy": trained_with_noise(),
     }
 
 
@@ -168,6 +188,36 @@ def saturation(settings: Settings) -> xr.Dataset:
     )
 
 
+def penalty(settings: Settings) -> xr.Dataset:
+    r"""What drawn label noise of variance 1 costs a head with μ = 1: $\mathbb E(\sum_lp_l\varepsilon_l)^2$; and R."""
+    context = TRAINED[1]
+    count, a = min(20_000, settings.tokens // context), np.array(SPREAD) ** 0.5
+    rows = []
+    for seed in (*settings.seeds, OTHER_SEED):
+        z, noise = np.random.default_rng([seed, context, 2]).standard_normal((2, count, context))
+        weights = (softmax(each * z) for each in a)
+        rows.append([np.einsum("sn,sn->s", p, noise) ** 2 for p in weights])
+    error = np.std(rows.pop(), axis=1, ddof=1) / count**0.5
+    exact = theory.softmax_moments(a, context).concentration
+    return xr.Dataset(
+        over("run square", cost=np.mean(rows, axis=2)) | over("square", error=error, exact=exact),
+        {"run": list(settings.seeds), "square": list(SPREAD)},
+    )
+
+
+def trained_with_noise() -> xr.Dataset:
+    """ω√d and μ/√d at the end of the flow of the exact loss from one initialization, for each noise."""
+    dim, context = TRAINED
+    rows = []
+    for noise in NOISES:
+        task = MultiTaskRegression((dim,), 1.0, context, noise_variance=noise, convention="total")
+        model, limit = uniform_head(task, 0, score_scale=1.0), theory.flow_limit(task)
+        run = flow(model, Exact(task, reach=10.0), until=UNTIL, record=Record(points=2), progress=False)
+        omega, mu = (float(each[0, -1, 0, 0]) for each in eigenvalues(run, model))
+        rows.append(over("", x=omega * dim**0.5, y=mu * dim**-0.5, limit=limit.mu[0] * dim**-0.5))
+    return stacked(rows, noise=NOISES)
+
+
 def hardmax(contexts: tuple[int, ...]) -> xr.Dataset:
     """R for very sharp scores, and the law."""
     sharp = np.array(HARD)
@@ -187,6 +237,10 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     ends = ends.rename(ratio="R/(e^(a²)/L) =")  # as labels say it
     half, rival = points["square"].sel(ratio=0.5), points.sel(context=points["context"] >= LONG)
     above = (hard["exact"] - hard["law"]) / (hard["largest"] * np.pi**2 / (12 * hard["a"] ** 3))
+    cost, noisy, (dim, context) = data["penalty"], data["noisy"], TRAINED
+    with np.errstate(invalid="ignore"):  # not a number where it is not above 1
+        beyond = np.log(above - 1)
+    falls = (beyond.isel(a=-1) - beyond.isel(a=-2)) / np.log(HARD[-1] / HARD[-2])
     first, last = (f"{end(settings.contexts):.4g}".replace("e+0", "e") for end in (min, max))
     return [
         Origin("check", "theory.softmax.softmax_moments (quadrature), against sampling").close(
@@ -232,10 +286,44 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         Origin("theory", "theory.softmax.hardmax_concentration; Stein's lemma", explored=True).close(
             "hard",
             "Sharp scores attend to the largest: what R has above 1 - E[max z]/a, over E[max z]π²/(12a³), for L from "
-            f"{first} to {last} and a = 15, 30, 60",
+            f"{first} to {last} and a = {', '.join(f'{a:g}' for a in HARD)}",
             **compared(above, 1.0, (2 * hard["largest"] / hard["a"])),
             basis="twice E[max z]/a, the next order; E[max z] is also the density of the gap to the second token at 0",
             counted="points",
+        ),
+        Origin("theory", "theory.softmax.hardmax_concentration, its next order", explored=True).close(
+            "hard-next",
+            f"What the same ratio differs from 1 by falls as 1/a: exponent from a = {HARD[-2]:g} to {HARD[-1]:g}, for "
+            "each L",
+            **compared(falls, -1.0, hard["largest"] / HARD[-2]),
+            basis="next order in E[max z]/a",
+            counted="lengths",
+        ),
+        Origin("paper", "remark on noise; ∑p² by theory.softmax.softmax_moments").close(
+            "noise-penalty",
+            "Label noise costs a head σ²μ²R, more the more its attention is concentrated: cost of drawn noise over "
+            f"σ²μ², for a² from {SPREAD[0]:g} to {SPREAD[-1]:g} at L = {context}",
+            **compared(cost["cost"], cost["exact"], DEVIATIONS * cost["error"]),
+            basis=f"{DEVIATIONS:g} standard errors, from other contexts; R rises from 1/L with a²",
+            counted="points",
+        ),
+        Origin(
+            "theory", "theory.softmax.exact_optimum; to leading order ω = d^{-1/2} at any noise", explored=True
+        ).at_least(
+            "noise-scores",
+            "Softmax attention trained with label noise: attention at the end is not more spread than with less noise: "
+            "ω over that with the next lower noise, for each noise over the signal",
+            **compared(noisy["x"].isel(noise=slice(1, None)) / noisy["x"].values[:-1], 1.0, 1e-6),
+            basis="a sign; training goes on until less is left",
+            counted="noises",
+        ),
+        Origin("theory", "theory.softmax.flow_limit: noise shrinks μ", explored=True).close(
+            "noise-readout",
+            "Softmax attention trained with label noise: noise shrinks the readout as 1/(1 + ρ), ρ = eφd/L: μ over "
+            "the closed form, for each noise over the signal",
+            **compared(noisy["y"] / noisy["limit"], 1.0, 2 / dim + np.e**2 / context),
+            basis="next order: the spread of |q|², 2/d, and self-normalization, e²/L",
+            counted="noises",
         ),
     ]
 
@@ -244,8 +332,8 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
     curve, estimates, points = data["curves"], data["sampled"], data["points"]
     square, lengths = curve["square"].values, points["context"]
     with styled():
-        figure = new_figure(13.0, 4.5)
-        left, middle, right = figure.subplots(1, 3)
+        figure = new_figure(15.6, 4.5)
+        left, middle, right, trained = figure.subplots(1, 4)
         for n, color in zip(settings.contexts, cycle(PALETTE), strict=False):
             one, drawn = curve.sel(context=n), estimates.sel(context=n)
             left.plot(square, one["exact"], color=color, label=f"L = {n:,}".replace(",", " "))
@@ -286,6 +374,17 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         right.set(xscale="log", ylim=(0, 10), title="(c) Where the exponential law ends")
         right.set(xlabel="context length L", ylabel="variance of the scores, a²")
         right.legend(loc="upper left", fontsize=8.5)
+
+        noisy = data["noisy"]
+        places = np.arange(noisy.sizes["noise"])
+        trained.plot(places, noisy["x"], "o", color=PALETTE[0], label="scores, ω√d")
+        trained.plot(places, noisy["y"], "s", color=PALETTE[1], label="readout, μ/√d")
+        trained.plot(places, np.ones(places.size), "--", color=PALETTE[0], linewidth=1.1)
+        trained.plot(places, noisy["limit"], "--", color=PALETTE[1], linewidth=1.1, label="limit of the surrogate")
+        trained.set_xticks(places, [f"{noise:g}" for noise in noisy["noise"].values])
+        trained.set(ylim=(0, 1.45), title="(d) Trained with noise")
+        trained.set(xlabel="variance of the label noise / signal", ylabel="eigenvalue at the end of training")
+        trained.legend(loc="upper right", fontsize=8.5)
     return figure
 
 
