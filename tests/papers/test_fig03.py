@@ -28,7 +28,7 @@ from stepwell.papers.linear._fig03_theory import (
     saved_at_drops,
     schedule,
 )
-from stepwell.papers.linear._runs import DIM, flow_at, runs_of
+from stepwell.papers.linear._runs import DIM, EIGENVALUES, flow_at, runs_of
 from stepwell.tasks import InContextRegression
 
 FIGURE = "linear/fig3"
@@ -37,7 +37,7 @@ KNOWN = {"later-longer"}
 
 FEW = {"flow_seeds": "400:402", "inits": "1e-3,1e-4", "turned": "0", "seeds": "40:42", "steps": "3000"}
 ALWAYS = {"published-drops"}
-OF_WAITS = {"later-longer", "later-longer-halved"}
+OF_WAITS = {"learning-times", "later-longer", "later-longer-halved"}
 OF_RISES = {"scalar-course-published", "scalar-course-off-axis", "others"}
 OF_SIZES = {"keys-power", "others-power", "vanishing-error"}
 
@@ -101,6 +101,13 @@ def test_heads_that_change_together_fail(data, failing):
     assert failing({**data, "training": moved}) - KNOWN == {"others"}
     steady = flows.assign(others=flows["others"] / flows["init"] ** 0.1)
     assert failing({**data, "flows": steady}) - KNOWN == {"others-power"}
+
+
+@pytest.mark.parametrize("power", [-1.0, 1.0])
+def test_another_power_of_the_eigenvalue_fails(data, failing, power):
+    training = data["training"]
+    later = training["half"].values * np.array(EIGENVALUES) ** power
+    assert "learning-times" in failing({**data, "training": training.assign(half=(training["half"].dims, later))})
 
 
 def test_what_other_heads_change_is_read(data):
@@ -167,7 +174,16 @@ def test_runs_that_do_not_learn_fail(data, failing):
     for name, missing in (("head", -1), ("key", np.nan), ("map", np.nan), ("angle", np.nan)):
         training[name][:] = missing
     wrong = failing({**data, "training": training})
-    assert wrong - KNOWN == {"published-drops", "drops", "levels", "order", "heads", "keys", *OF_RISES}
+    assert wrong - KNOWN == {
+        "published-drops",
+        "drops",
+        "levels",
+        "order",
+        "heads",
+        "keys",
+        *OF_RISES,
+        "learning-times",
+    }
 
 
 def test_a_run_that_stops_short_of_its_schedule_fails(data, failing):

@@ -201,7 +201,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     return [
         _published_claim(training, settings),
         *_staircase_claims(training, predictions, settings),
-        *_wait_claims(training, data["waits"], settings),
+        *_wait_claims(training, data["flows"], data["waits"], settings),
         *_rise_claims(training, predictions, settings),
         *_key_claims(data["flows"], data["turned"], predictions, settings),
         *_schedule_claims(data["flows"], predictions, settings),
@@ -321,7 +321,7 @@ def _left_out(training: xr.Dataset) -> str:
     return f"; {tied} of {came.sum()} drops in near ties (closer than {NEAR_TIE:g} time constants) left out"
 
 
-def _wait_claims(training: xr.Dataset, control: xr.Dataset, settings: Settings) -> list[Claim]:
+def _wait_claims(training: xr.Dataset, flows: xr.Dataset, control: xr.Dataset, settings: Settings) -> list[Claim]:
     """Medians of waits, those before the fourth drop counted as longer than all where a run has ended before."""
     medians = {
         heads: np.median(_waits(training["half"].values[training["heads"].values == heads]), axis=0)
@@ -329,9 +329,29 @@ def _wait_claims(training: xr.Dataset, control: xr.Dataset, settings: Settings) 
     }
     halved = np.median(_waits(control["half"].values), axis=0)
     few = "a median needs three seeds" if len(settings.seeds) < 3 else ""
+    middle, other = np.median(training["half"].values, axis=0), np.log(flows["half"].values[0])
+    # Of the components that most runs learn; the scatter is that of other runs, from the largest weights.
+    learned = np.isfinite(middle) & np.isfinite(other).all(axis=0)
+    lam, times = np.log(EIGENVALUES)[learned], middle[learned]
+    away = lam - lam.mean() if learned.any() else lam
+    scatter = other[:, learned].std(axis=0, ddof=1) if len(other) > 2 else np.zeros(0)
+    fitted = learned.sum() > 1 and scatter.size > 0
+    error = (
+        np.sqrt(np.pi / 2 / training.sizes["run"] * np.sum((away * scatter) ** 2)) / (away @ away) if fitted else 0.0
+    )
     axes: Any = {"plateau": range(1, DIM)}
     statement = "plateau lasts longer than the one before: ratio of median waits, over seeds"
     return [
+        Origin("paper", "Section 4.3", explored=True).close(
+            "learning-times",
+            "The time from the start until component m is learned goes as 1/λ_m²: exponent of λ in its median over "
+            "runs, fitted",
+            predicted=-2.0,
+            measured=float(away @ np.log(times) / (away @ away)) if fitted else np.nan,
+            tolerance=STANDARD_ERRORS * error,
+            basis="3 standard errors of medians, by the scatter of other runs",
+            unless="" if fitted else "most runs do not learn two components, or there are too few",
+        ),
         Origin("paper", "Section 4.3, Fig 3(a)", explored=True).at_least(
             "later-longer",
             f"In Fig 3(a) every later {statement}, with {' and '.join(map(str, settings.heads))} heads",
