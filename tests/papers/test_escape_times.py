@@ -2,9 +2,14 @@
 
 from dataclasses import replace
 
+import jax
+import numpy as np
 import pytest
 
+from stepwell.models import MergedAttention
 from stepwell.papers.linear import escape_times
+from stepwell.papers.linear._runs import weights_of
+from stepwell.theory import linear as theory
 
 FIGURE = "linear/escape-times"
 QUICK = escape_times.FIGURE.at(quick=True)
@@ -37,7 +42,39 @@ def test_another_norm_in_the_rate_fails(data, failing):
     """‖Λ²‖ as the largest eigenvalue instead of Frobenius's."""
     norms = [max(spectrum) ** 2 for spectrum in escape_times.SPECTRA]
     wrong = data["merged"].assign(rate=("spectrum", norms))
-    assert failing({**data, "merged": wrong}) == {"merged-slope"}
+    assert failing({**data, "merged": wrong}) == {"merged-slope", "merged-layer", "merged-corrected"}
+
+
+def test_the_norm_of_the_other_layer_fails(data, failing):
+    """W₁ counts D times as many weights that do not grow."""
+    merged = data["merged"]
+    swapped = merged.assign(norm=(merged["norm"].dims, merged["norm"].values[::-1]))
+    assert failing({**data, "merged": swapped}) == {"merged-corrected", "merged-layer"}
+
+
+def test_a_time_without_the_logarithm_fails(data, failing):
+    merged = data["merged"]
+    late = merged.assign(time=merged["time"] * 1.5, predicted=merged["predicted"] * 1.5)
+    assert "merged-layer" in failing({**data, "merged": late})
+
+
+def test_the_constant_on_white_inputs_is_in_closed_form():
+    task = QUICK.task(escape_times.SPECTRA[0])
+    grown, part = np.linalg.norm(theory.modes(task).ends), 1 - 2**-0.5
+    assert escape_times._constant(task) == pytest.approx(np.log(grown * part / (1 - part)) / 2, abs=1e-6)
+
+
+def test_half_of_the_square_of_a_layer_grows():
+    """Means over many Gaussian weights, of the norms that the corrected law has."""
+    task = QUICK.task(escape_times.ALIGNED)
+    squares = []
+    for seed in range(200):
+        model = MergedAttention.random(dim=4, heads=8, scale=1.0, key=jax.random.key(seed))
+        values, key_queries = weights_of(model)
+        grown = theory.merged_initial(task, values, key_queries)[0]
+        squares.append([np.sum(values**2), np.sum(key_queries**2), grown**2])
+    inner, outer, grown = np.mean(squares, axis=0)
+    assert inner / grown == pytest.approx(2, rel=0.1) and outer / grown == pytest.approx(32, rel=0.1)
 
 
 def test_a_prediction_from_other_weights_fails(data, failing):

@@ -15,6 +15,7 @@ from stepwell.objectives import Population
 from stepwell.papers.linear import fig03_staircase as fig3
 from stepwell.papers.linear._fig03_theory import (
     NEAR_TIE,
+    UNCHANGED,
     clear_drops,
     exponent,
     initial_models,
@@ -22,30 +23,32 @@ from stepwell.papers.linear._fig03_theory import (
     neglected,
     passage,
     read_drops,
+    read_rises,
     rise,
     saved_at_drops,
     schedule,
 )
-from stepwell.papers.linear._runs import flow_at, runs_of
+from stepwell.papers.linear._runs import DIM, EIGENVALUES, flow_at, runs_of
 from stepwell.tasks import InContextRegression
 
 FIGURE = "linear/fig3"
 QUICK = fig3.FIGURE.at(quick=True)
+KNOWN = {"later-longer"}
 
 FEW = {"flow_seeds": "400:402", "inits": "1e-3,1e-4", "turned": "0", "seeds": "40:42", "steps": "3000"}
 ALWAYS = {"published-drops"}
-OF_TRAINING = {"drops", "levels", "order", "heads", "keys"}
-OF_SIZES = {"keys-power", "vanishing-error"}
+OF_WAITS = {"learning-times", "later-longer", "later-longer-halved"}
+OF_RISES = {"scalar-course-published", "scalar-course-off-axis", "others"}
+OF_SIZES = {"keys-power", "others-power", "vanishing-error"}
 
 
 @pytest.mark.parametrize(
     "changes, unjudged",
     [
-        ({"context": "60"}, {"drops", "keys-sampled"}),  # the last drop is too near the end
-        ({"context": "60", "heads": "3"}, {"keys-sampled"}),
-        ({"seeds": "40"}, OF_TRAINING - {"levels"} | {"keys-sampled"}),  # in near ties
+        ({"context": "60"}, {"keys-sampled"}),
+        ({"context": "60", "heads": "3"}, {"keys-sampled", "scalar-course-published"}),
         ({"heads": "1", "inits": "1e-4", "steps": "101", "flow_seeds": "400", "record": "30"},
-         {*OF_TRAINING, *OF_SIZES, "keys-sampled"}),
+         {*OF_RISES, *OF_SIZES, "drops", "levels", "order", "heads", "keys", "keys-sampled"}),
         ({"sequences": "500", "turned": "1", "inits": "1e-4,1e-4"}, OF_SIZES),
         ({"inits": "1", "turned": "1", "turned_init": "1", "sequences": "50"},
          {*OF_SIZES, "keys-sampled", "scheduled-heads", "times", "scalar-course"}),
@@ -54,8 +57,7 @@ OF_SIZES = {"keys-power", "vanishing-error"}
 def test_other_settings(survives, changes, unjudged):
     """Few seeds, heads or sizes: what cannot be judged says so, and the rest is."""
     claims = survives({**FEW, **changes})
-    assert {name for name, claim in claims.items() if not claim.judged()} == ALWAYS | unjudged
-    assert claims["keys"].passed or "keys" in unjudged or "sequences" in changes
+    assert {name for name, claim in claims.items() if not claim.judged()} == ALWAYS | OF_WAITS | unjudged
 
 
 def test_the_published_drops_are_judged_with_ten_seeds(data):
@@ -64,9 +66,75 @@ def test_the_published_drops_are_judged_with_ten_seeds(data):
     assert not fig3.claims({**data, "training": data["training"].isel(run=slice(9))}, QUICK)[0].judged()
 
 
+def test_waits_that_grow_are_not_the_known_failure(data, failing):
+    """With the waits of the control the paper's sentence holds; and the control fails with those of Fig 3."""
+    assert "later-longer" in failing(data)
+    own, halved = data["training"], data["waits"]
+    grown = np.tile(halved["half"].values, (2, 1)) * QUICK.unit
+    swapped = {
+        "training": own.assign(half=(own["half"].dims, grown)),
+        "waits": halved.assign(half=(halved["half"].dims, own["half"].values[: len(halved["run"])])),
+    }
+    wrong = failing({**data, **swapped})
+    assert "later-longer" not in wrong and "later-longer-halved" in wrong
+
+
+def test_the_scalar_equation_does_not_have_the_time_of_each_head(data, failing):
+    """Without what is off the axis a tenth of the heads and more is too slow; nor do heads that never rise."""
+    training = data["training"]
+    alone = training.assign(off_axis=training["off_axis"] * 0 + 1.0)
+    assert failing({**data, "training": alone}) - KNOWN == {"scalar-course-off-axis"}
+    never = training.assign(rise=training["rise"] * np.inf)
+    assert failing({**data, "training": never}) - KNOWN == {"scalar-course-published", "scalar-course-off-axis"}
+
+
+@pytest.mark.parametrize("factor", [0.85, 1.15])
+def test_another_time_of_the_scalar_equation_fails(data, failing, factor):
+    training = data["training"]
+    changed = training.assign(rise=training["rise"] * factor)
+    assert failing({**data, "training": changed}) - KNOWN == {"scalar-course-published", "scalar-course-off-axis"}
+
+
+def test_heads_that_change_together_fail(data, failing):
+    training, flows = data["training"], data["flows"]
+    moved = training.assign(others=training["others"] + UNCHANGED)
+    assert failing({**data, "training": moved}) - KNOWN == {"others"}
+    steady = flows.assign(others=flows["others"] / flows["init"] ** 0.1)
+    assert failing({**data, "flows": steady}) - KNOWN == {"others-power"}
+
+
+@pytest.mark.parametrize("power", [-1.0, 1.0])
+def test_another_power_of_the_eigenvalue_fails(data, failing, power):
+    training = data["training"]
+    later = training["half"].values * np.array(EIGENVALUES) ** power
+    assert "learning-times" in failing({**data, "training": training.assign(half=(training["half"].dims, later))})
+
+
+def test_what_other_heads_change_is_read(data):
+    """Two heads rise together, one by half as much."""
+    time = np.linspace(0, 1, 200)
+    predictions, rise = data["theory"], 1 / (1 + np.exp(-60 * (time - 0.5)))
+    weights = np.zeros((200, 2, 1, DIM + 1))
+    weights[:, :, 0, 0] = rise[:, None] * np.array([1.0, 0.5])
+    value = np.roll(weights, DIM, axis=-1)
+    steps = predictions["level"].values
+    run = xr.Dataset(
+        {
+            "loss": ("time", steps[0] - (steps[0] - steps[1]) * 1.01 * rise),
+            "value": (("time", "head", "row", "width"), value),
+            "key": (("time", "head", "rank", "width"), weights),
+            "query": (("time", "head", "rank", "dim"), weights[..., :DIM]),
+        },
+        {"time": time},
+    )
+    read = read_drops(run, predictions, np.eye(DIM)).isel({"drop": 0})
+    assert float(read["others"]) == pytest.approx(0.5, abs=1e-6)
+    assert int(read["head"]) == 0 and read["angle"].values == pytest.approx([0.0, 0.0], abs=1e-5)
+
+
 def test_an_animation_without_a_drop(tmp_path):
     """Of a run that is too short to learn, with fewer heads than components."""
-    short = dataclasses.replace(QUICK, steps=100, heads=2, seeds=(40,), turned=0, frames=2)
+    short = dataclasses.replace(QUICK, steps=100, heads=(2,), seeds=(40,), turned=0, frames=2)
     predictions = levels(short.task)
     training, shown = fig3.train(
         runs_of(short.experiment.replace(objective={"sequences": 100}), (40,)), short, predictions
@@ -103,10 +171,19 @@ def test_runs_that_do_not_learn_fail(data, failing):
     training["loss"][:] = float(data["theory"]["level"][0])
     for name in ("half", "after"):
         training[name][:] = np.inf
-    for name, missing in (("head", -1), ("key", np.nan), ("map", np.nan)):
+    for name, missing in (("head", -1), ("key", np.nan), ("map", np.nan), ("angle", np.nan)):
         training[name][:] = missing
     wrong = failing({**data, "training": training})
-    assert wrong == {"published-drops", "drops", "levels", "order", "heads", "keys"}
+    assert wrong - KNOWN == {
+        "published-drops",
+        "drops",
+        "levels",
+        "order",
+        "heads",
+        "keys",
+        *OF_RISES,
+        "learning-times",
+    }
 
 
 def test_a_run_that_stops_short_of_its_schedule_fails(data, failing):
@@ -116,45 +193,45 @@ def test_a_run_that_stops_short_of_its_schedule_fails(data, failing):
     training["loss"][:] = training["loss"].clip(before)
     training["after"][:, 3], training["head"][:, 3] = np.inf, -1
     training["key"][:, 3], training["map"][:, 3] = np.nan, np.nan
-    assert failing({**data, "training": training}) == {"drops", "levels", "order", "heads", "keys"}
+    training["angle"][:, 3] = np.nan
+    assert failing({**data, "training": training}) - KNOWN == {"drops", "levels", "order", "heads", "keys"}
 
 
 def test_a_component_out_of_order_fails(data, failing):
     training = data["training"].copy(deep=True)
     training["map"].values[:] = training["map"].values[..., ::-1]
-    assert failing({**data, "training": training}) == {"order"}
+    assert failing({**data, "training": training}) - KNOWN == {"order"}
 
 
 def test_keys_that_point_elsewhere_fail(data, failing):
     training = data["training"].copy(deep=True)
-    key = training["key"].values[:, 0]
-    key[:, 1] = 1.1 * np.sign(key[:, 1])
-    assert failing({**data, "training": training}) == {"keys"}
+    training["angle"].values[:, 0, 1] = 45.0  # queries of the first drop alone
+    assert failing({**data, "training": training}) - KNOWN == {"keys"}
 
 
 def test_one_head_for_two_components_fails(data, failing):
     training = data["training"].copy(deep=True)
     training["head"].values[:] = training["head"].values[:, :1]
-    assert failing({**data, "training": training}) == {"heads"}
+    assert failing({**data, "training": training}) - KNOWN == {"heads"}
 
 
 def test_shuffled_heads_fail(data, failing):
     flows = data["flows"]
-    shuffled = flows.assign(predicted_head=(flows["predicted_head"] + 1) % QUICK.heads)
-    assert failing({**data, "flows": shuffled}) == {"scheduled-heads"}
+    shuffled = flows.assign(predicted_head=(flows["predicted_head"] + 1) % QUICK.heads[0])
+    assert failing({**data, "flows": shuffled}) - KNOWN == {"scheduled-heads"}
 
 
 def test_a_power_that_is_a_tenth_off_fails(data, failing):
     """Of one drop alone."""
     flows = data["flows"].copy(deep=True)
     flows["key"].values[-1, :, 1] *= (flows["init"].values[-1] / flows["init"].values[-2]) ** 0.1
-    assert failing({**data, "flows": flows}) == {"keys-power"}
+    assert failing({**data, "flows": flows}) - KNOWN == {"keys-power"}
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0, 2.0])
 def test_keys_that_are_not_turned_by_the_data_fail(data, failing, factor):
     turned = data["turned"]
-    assert failing({**data, "turned": turned.assign(measured=factor * turned["predicted"])}) == {"keys-sampled"}
+    assert failing({**data, "turned": turned.assign(measured=factor * turned["predicted"])}) - KNOWN == {"keys-sampled"}
 
 
 def test_the_schedule_of_another_covariance_fails(data, failing):
@@ -165,7 +242,7 @@ def test_the_schedule_of_another_covariance_fails(data, failing):
     schedules = [schedule(wrong, model) for model in initial_models(QUICK, QUICK.inits[-1])]
     flows = data["flows"].copy(deep=True)
     flows["predicted"][-1] = np.concatenate([each.times for each in schedules])
-    assert failing({**data, "flows": flows}) == {"times", "vanishing-error"}
+    assert failing({**data, "flows": flows}) - KNOWN == {"times", "vanishing-error"}
 
 
 def test_twice_the_time_unit_fails(data, failing):
@@ -179,7 +256,7 @@ def test_a_rise_that_is_three_per_cent_slow_fails(data, failing, drop):
     """Of any head, not only of the first; at the first the tolerance is 1.9 %."""
     flows = data["flows"].copy(deep=True)
     flows["rise"].values[..., drop] *= 1.03
-    assert failing({**data, "flows": flows}) == {"scalar-course"}
+    assert failing({**data, "flows": flows}) - KNOWN == {"scalar-course"}
 
 
 def test_near_ties_are_those_closer_than_the_rule():
@@ -219,7 +296,7 @@ def test_drops_are_saved_finely_wherever_they_are():
 
 
 def test_an_aligned_head_rises_as_the_equation_says():
-    """`rise` on runs that the theory describes exactly: aligned heads, to the error of splines."""
+    """`rise` and `read_rises` on runs that the theory describes exactly: aligned heads, to the error of splines."""
     task = QUICK.task
     predictions = levels(task)
     vectors, steps = predictions["eigenvectors"].values, predictions["level"].values
@@ -230,6 +307,9 @@ def test_an_aligned_head_rises_as_the_equation_says():
     one = run.isel(run=0)
     read = read_drops(one, predictions, vectors)
     assert read["head"].values.tolist() == [0, 1, 2, 3]
+    rises = read_rises(one, predictions, vectors, read, task)
+    assert rises["off_axis"].values == pytest.approx(np.ones(4), abs=1e-5)
+    assert rises["rise"].values == pytest.approx(np.ones(4), abs=1e-5)
     for d in range(4):
         assert rise(one, predictions, d, d, float(read["half"][d])) == pytest.approx(1.0, abs=1e-5)
 

@@ -12,6 +12,11 @@ from stepwell.theory import linear as theory
 
 FIGURE = "linear/landscape"
 QUICK = landscape.FIGURE.at(quick=True)
+KNOWN = {"c3"}
+
+
+def task(context, eigenvalues=QUICK.eigenvalues):
+    return InContextRegression(covariance(eigenvalues, key=jax.random.key(0)), context)
 
 
 @pytest.mark.parametrize(
@@ -23,15 +28,43 @@ QUICK = landscape.FIGURE.at(quick=True)
 )
 def test_other_settings(survives, changes, unjudged):
     claims = survives({"starts": "8", "steps": "2", "seed": "3", **changes})
-    searched = {f"{family}-no-others" for family in ("merged", "rank-one", "low-rank")} | {"c2"}
+    searched = {f"{family}-no-others" for family in ("merged", "rank-one", "low-rank")} | {
+        "c2",
+        "c3",
+        "merged-contained",
+    }
     assert {name for name, claim in claims.items() if not claim.judged()} - searched == unjudged
     # Two steps find nothing.
     assert claims["rank-one-no-others"].judged() == ("steps" in changes) == claims["c2"].passed
     assert all(claims[name].passed for name in ("gradient", "loss", "path", "one-minimum", "third-order"))
 
 
-def task(context, eigenvalues=QUICK.eigenvalues):
-    return InContextRegression(covariance(eigenvalues, key=jax.random.key(0)), context)
+def test_merged_points_of_another_context_fail(data, failing):
+    wrong = landscape.survey_merged(task(31), 4, QUICK.drawn, theory_task=task(15))
+    assert failing({**data, "merged": wrong}) - KNOWN >= {"merged-points"}
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "number", "broken"),
+    [(0, "negative", 0, "merged-unstable"), (1, "negative", 1, "merged-stable"), (2, "positive", 15, "merged-stable")],
+)
+def test_other_signs_of_the_hessian_fail(data, failing, place, name, number, broken):
+    merged = data["merged"].copy(deep=True)
+    merged[name].values[place] = number
+    assert failing({**data, "merged": merged}) - KNOWN == {broken}
+
+
+@pytest.mark.parametrize("change", [{"beyond": True}, {"theory_task": task(15)}])
+def test_weights_off_the_conditions_fail(data, failing, change):
+    """Idle heads outside the span, and heads in use with another map."""
+    wrong = landscape.meet_conditions(task(31), QUICK.drawn, **change)
+    assert failing({**data, "conditions": wrong}) - KNOWN == {"conditions"}
+
+
+def test_points_of_merged_attention_elsewhere_fail(data, failing):
+    search = data["search"]
+    moved = search.assign(map=search["map"] + 1e-6 * (search["family"] == "merged"))
+    assert failing({**data, "search": moved}) - KNOWN == {"merged-contained"}
 
 
 def test_there_are_sixteen_points_of_three_kinds(data):
@@ -57,18 +90,18 @@ def test_the_wrong_sign_of_the_values_fails(data, failing):
 def test_a_point_off_the_path_without_a_negative_direction_fails(data, failing):
     points = data["points"].copy(deep=True)
     points["negative"][2] = 0
-    assert failing({**data, "points": points}) == {"strict", "one-minimum"}
+    assert failing({**data, "points": points}) - KNOWN == {"strict", "one-minimum"}
 
 
 def test_a_way_down_of_second_order_fails(data, failing):
     points = data["points"].copy(deep=True)
     points["fall_near"] = points["fall_near"] * 10
-    assert failing({**data, "points": points}) == {"third-order"}
+    assert failing({**data, "points": points}) - KNOWN == {"third-order"}
 
 
 def test_fixed_points_of_another_context_are_not_found(data, failing):
     wrong = landscape.search_all(QUICK, theory_context=19)
-    assert failing({**data, "search": wrong}) == {
+    assert failing({**data, "search": wrong}) - KNOWN == {
         "merged-no-others",
         "rank-one-no-others",
         "low-rank-no-others",
@@ -78,10 +111,10 @@ def test_fixed_points_of_another_context_are_not_found(data, failing):
 def test_a_fixed_point_that_is_never_reached_fails(data, failing):
     search = data["search"].copy(deep=True)
     one = search["family"] == "rank-one"
-    missed = one & (search["group"] == 2)
+    missed = one & (search["nearest"] == 1)  # one component alone
     search["converged"] = search["converged"] & ~missed
     search["group"] = search["group"].where(~missed, -1)
-    assert failing({**data, "search": search}) == {"rank-one-all"}
+    assert failing({**data, "search": search}) - KNOWN == {"rank-one-all"}
 
 
 def test_a_fixed_point_that_nobody_predicted_fails(data, failing):
@@ -89,14 +122,14 @@ def test_a_fixed_point_that_nobody_predicted_fails(data, failing):
     row = int(np.flatnonzero(search["family"] == "merged")[0])
     place = int(np.flatnonzero(search["converged"][row])[0])
     search["distance"][row, place], search["group"][row, place] = 0.1, 9
-    assert failing({**data, "search": search}) == {"merged-no-others", "merged-all"}
+    assert failing({**data, "search": search}) - KNOWN == {"merged-no-others", "merged-all"}
 
 
 def test_keys_outside_the_span_fail(data, failing):
     search = data["search"].copy(deep=True)
     row = int(np.flatnonzero(search["family"] == "rank-one")[0])
     search["off_span"][row] += 1e-6
-    assert failing({**data, "search": search}) == {"c2"}
+    assert failing({**data, "search": search}) - KNOWN == {"c2"}
 
 
 def test_if_the_papers_lists_were_complete_the_claims_of_more_would_fail(data, failing):

@@ -31,7 +31,7 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         left, right = rows[0].subfigures(1, 2, width_ratios=(1.35, 1))
         loss, drops = left.subplots(2, 1, sharex=True, height_ratios=(2.1, 1))
         _draw_losses(loss, training, predictions, settings)
-        _draw_drops(drops, training, settings.unit)
+        _draw_drops(drops, training, settings.unit, settings.heads[0])
         _draw_values(right.subplots(), training, shown, predictions, settings)
         _draw_keys(rows[1], training, shown, predictions)
         misaligned, errors = rows[2].subplots(1, 2)
@@ -42,17 +42,17 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
 
 def _draw_losses(axes: Any, training: xr.Dataset, predictions: xr.Dataset, settings: Settings) -> None:
     step = training["time"].values / settings.unit
-    shown = min(settings.shown, training.sizes["run"])
+    shown = min(settings.shown, len(settings.seeds))
     lines(axes, step, training["loss"].values[:shown], color=BLACK, linewidth=1.3)
     for m, level in enumerate(predictions["level"].values):
         axes.axhline(level, color=GRAY, linestyle=":", linewidth=1.3, zorder=0)
         name_level(axes, f"$L(M_{m})$", level, (4, 0), color=_QUIET)
     axes.set(xlim=(0, step[-1]), ylim=(0, 1.08), ylabel="training loss")
-    axes.set_title(f"(a) As published: {shown} seeds of ours; dotted, predicted levels")
+    axes.set_title(f"(a) As published: {shown} seeds, {settings.heads[0]} heads; dotted, levels")
 
 
-def _draw_drops(axes: Any, training: xr.Dataset, unit: float) -> None:
-    steps = training["half"].values / unit
+def _draw_drops(axes: Any, training: xr.Dataset, unit: float, heads: int) -> None:
+    steps = training["half"].values[training["heads"].values == heads] / unit
     last = float(training["time"][-1] / unit)
     style = {"color": BLACK, "markersize": 8, "markeredgewidth": 0.9}
     for d, groups in enumerate(published_drops()):

@@ -5,7 +5,7 @@ drop it has $v = 1/(\rho_m t)$. Heads enter the map as $v^3$, to which those alr
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -97,11 +97,14 @@ def along(rows: Iterable[xr.Dataset], **axis: Iterable[Any]) -> xr.Dataset:
     return joined
 
 
-def held_descent(model: AbstractAttention, rate: float) -> optax.GradientTransformation:
-    """Plain descent of the weights that are not zero initially; those that are, the label blocks, stay there."""
+def held_descent(
+    model: AbstractAttention, rate: float, rule: Callable[[float], optax.GradientTransformation] = optax.sgd
+) -> optax.GradientTransformation:
+    """Descent, plain or by a rule, of the weights that are not zero initially; those that are, the label blocks, stay
+    there."""
     moving = ravel_pytree(model)[0] != 0
     held: Any = lambda gradient, _: gradient * moving  # noqa: E731
-    return optax.chain(optax.stateless(held), optax.sgd(rate))
+    return optax.chain(optax.stateless(held), rule(rate))
 
 
 EIGENVALUES = (0.4, 0.3, 0.2, 0.1)

@@ -9,6 +9,7 @@ start has converged where no entry of the gradient is above `GRADIENT` and no we
 minimum of $|\nabla L|^2$ that is no critical point, or are still on their way.
 """
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -24,7 +25,7 @@ from jaxtyping import Array, Float
 from matplotlib.axes import Axes
 
 from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, VERMILION, new_figure, styled
-from stepwell.figures import Claim, Data, Figure, Origin
+from stepwell.figures import Claim, Data, Figure, Known, Origin
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression, covariance
@@ -113,6 +114,7 @@ def search(
     - `gradient`: the largest entry of the gradient; `converged`; `loss`.
     - `distance`: root mean square difference of predictions from those of the nearest predicted fixed point, which
       has learned the set `nearest`, by number.
+    - `map`: that of the end, scaled so that the distance of two is the root mean square difference of predictions.
     - `group`: converged starts that end with one map have one number, from 0; others have -1.
     - `off_span`: the largest part of a key or query outside the span of the learned eigenvectors, in heads with v ≠ 0
       (condition (C2) of the paper).
@@ -151,9 +153,11 @@ def search(
         "off_span": off_span,
         "elsewhere": elsewhere,
     }
+    padded = np.pad(scaled, ((0, 0), (0, LARGEST - dim), (0, LARGEST - dim)))
     return xr.Dataset(
         {
             **{name: ("start", values) for name, values in columns.items()},
+            "map": (("start", "row", "column"), padded),
             "tolerance": distance_bound(task, searched),
             "predicted_count": len(points),
             "least_rate": theory.escape_rates(task)[-1],
@@ -279,6 +283,7 @@ class Settings:
     )
     starts: int = 240
     steps: int = 100
+    drawn: tuple[int, ...] = (7001, 7002, 7003)  # seeds of random weights that meet conditions
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -293,7 +298,12 @@ def describe(settings: Settings) -> dict[str, Any]:
 
 def simulate(settings: Settings) -> Data:
     task = InContextRegression(covariance(settings.eigenvalues, key=jax.random.key(0)), settings.context)
-    return {"points": survey(task, settings.heads), "search": search_all(settings)}
+    return {
+        "points": survey(task, settings.heads),
+        "merged": survey_merged(task, settings.heads, settings.drawn),
+        "conditions": meet_conditions(task, settings.drawn),
+        "search": search_all(settings),
+    }
 
 
 def search_task(searched: Searched, context: int) -> InContextRegression:
@@ -368,8 +378,135 @@ def survey(
     return surveyed.assign_attrs(weights=weights)
 
 
+def survey_merged(
+    task: InContextRegression, heads: int, seeds: tuple[int, ...], *, theory_task: InContextRegression | None = None
+) -> xr.Dataset:
+    """Merged attention at zero, and at random weights whose map is that of the minimum: `gradient`, the largest entry;
+    `lowest`, `negative` and `positive`, of the eigenvalues of the Hessian; rounding of these, `rounding`."""
+    end, dim = theory.minimizer(theory_task or task), task.dim
+    size, build = model_of_weights("merged", dim, heads)
+    measure = jax.jit(
+        lambda w: (
+            jax.grad(lambda x: quadrature_loss(task, build(x)))(w),
+            jax.hessian(lambda x: quadrature_loss(task, build(x)))(w),
+        )
+    )
+    rows = []
+    for seed in (None, *seeds):
+        flat = np.zeros(size)
+        if seed is not None:
+            rng = np.random.default_rng(seed)
+            values, others = rng.normal(size=heads), rng.normal(size=(heads, dim, dim))
+            share = values / (values @ values)
+            others += share[:, None, None] * (end - np.einsum("h,hij->ij", values, others))
+            flat = np.concatenate([values, others.ravel()])
+        slope, hessian = (np.asarray(part) for part in measure(jnp.asarray(flat)))
+        eigenvalues = np.linalg.eigvalsh(hessian)
+        rounding = _nodes(dim) * np.finfo(float).eps * (1 + np.abs(flat).max()) ** 4
+        rows.append(
+            {
+                "point": "zero" if seed is None else f"minimum, seed {seed}",
+                "gradient": np.abs(slope).max(),
+                "negative": np.sum(eigenvalues < -rounding),
+                "positive": np.sum(eigenvalues > rounding),
+                "rounding": rounding,
+            }
+        )
+    surveyed = xr.Dataset({name: ("point", [row[name] for row in rows]) for name in rows[0]})
+    return surveyed.set_coords("point").assign_attrs(dim=dim)
+
+
+def _nodes(dim: int) -> int:
+    """Numbers that the quadrature adds up."""
+    return (2 * (dim + 1) ** 2 + 1) * (dim + 1) * dim
+
+
+def meet_conditions(
+    task: InContextRegression, seeds: tuple[int, ...], *, beyond: bool = False, theory_task: Any = None
+) -> xr.Dataset:
+    """The gradient at random weights that meet (C1) to (C3), for every set S; `beyond` them, if asked for.
+
+    Heads with v ≠ 0 have keys and queries in the span of S, turned at random, and their sum is the map of S. Of as many
+    heads with v = 0 every other has its key there and any query, the rest the reverse.
+    """
+    dim = task.dim
+    size, build = model_of_weights("separate", dim, 2 * dim)
+    gradient = jax.jit(jax.grad(lambda w: quadrature_loss(task, build(w))))
+    directions, points = theory.modes(task).directions, list(theory.fixed_points(theory_task or task))
+    largest, rounding = np.empty((2, len(points), len(seeds)))
+    for (row, point), (column, seed) in itertools.product(enumerate(points), enumerate(seeds)):
+        rng, count = np.random.default_rng(seed), len(point.learned)
+        span = directions[:, list(point.learned)]
+        values, keys, queries = np.zeros(2 * dim), *np.zeros((2, 2 * dim, dim))
+        turned = span @ np.linalg.qr(rng.normal(size=(count, count)))[0] if count else span
+        values[:count] = rng.uniform(0.5, 2.0, count) * rng.choice([-1, 1], count)
+        keys[:count], queries[:count] = turned.T, (turned.T @ point.effective_map) / values[:count, None]
+        within, free = rng.normal(size=(dim, count)) @ span.T, rng.normal(size=(dim, dim))
+        within = rng.normal(size=(dim, dim)) if beyond else within
+        keys[dim:], queries[dim:] = np.where(np.arange(dim)[:, None] % 2, (within, free), (free, within))
+        flat = np.concatenate([values, keys.ravel(), queries.ravel()])
+        largest[row, column] = np.abs(np.asarray(gradient(jnp.asarray(flat)))).max()
+        rounding[row, column] = _nodes(dim) * np.finfo(float).eps * (1 + np.abs(flat).max()) ** 2
+    dims = ("learned", "seed")
+    names = [set_name(point.learned) for point in points]
+    return xr.Dataset(
+        {"gradient": (dims, largest), "rounding": (dims, rounding)}, {"learned": names, "seed": list(seeds)}
+    )
+
+
 def claims(data: Data, settings: Settings) -> list[Claim]:
-    return _curvature_claims(data["points"]) + _search_claims(data["search"])
+    return [
+        *_curvature_claims(data["points"]),
+        *_merged_claims(data["merged"]),
+        _condition_claim(data["conditions"]),
+        *_search_claims(data["search"]),
+    ]
+
+
+def _merged_claims(merged: xr.Dataset) -> list[Claim]:
+    dim, ends, sides = merged.attrs["dim"], merged.isel(point=slice(1, None)), ("negative", "positive")
+    at_zero, both = merged.isel(point=0), xr.concat([ends[side] for side in sides], dim="eigenvalues")
+    count = "a count; eigenvalues within rounding of zero do not count"
+    return [
+        Origin("paper", "Section 3.2, equation (9)").at_most(
+            "merged-points",
+            "Merged attention does not move at zero, nor at weights with the map of equation (9b), otherwise random: "
+            "largest entry of the gradient",
+            measured=merged["gradient"],
+            tolerance=merged["rounding"].values,
+            basis="rounding, once for each number of the quadrature",
+            counted="points",
+        ),
+        Origin("paper", "Section 3.2").at_least(
+            "merged-unstable",
+            "M_0 is an unstable fixed point of merged attention: negative directions of the Hessian at zero",
+            predicted=1,
+            measured=at_zero["negative"],
+            basis=count,
+        ),
+        Origin("paper", "Section 3.2").close(
+            "merged-stable",
+            "M_* is a stable fixed point of merged attention: at weights with its map the Hessian has no negative "
+            "direction, and as many positive ones as the map has entries, so that the loss rises with every change of "
+            "the map",
+            predicted=np.repeat([0, dim**2], ends.sizes["point"]),
+            measured=both.assign_coords(eigenvalues=list(sides)).transpose("eigenvalues", "point"),
+            basis=count,
+            counted="numbers of directions",
+        ),
+    ]
+
+
+def _condition_claim(conditions: xr.Dataset) -> Claim:
+    return Origin("paper", "Section 4.2, conditions (C1)–(C3)").at_most(
+        "conditions",
+        "Weights that meet (C1) to (C3), otherwise random, are fixed points of separate attention: largest entry of "
+        "the gradient, for each set of learned components and each seed",
+        measured=conditions["gradient"],
+        tolerance=conditions["rounding"].values.ravel(),
+        basis="rounding, once for each number of the quadrature",
+        counted="points",
+    )
 
 
 def _curvature_claims(points: xr.Dataset) -> list[Claim]:
@@ -453,9 +590,10 @@ def _search_claims(search: xr.Dataset) -> list[Claim]:
         all_claims += [
             searched.close(
                 f"{family}-no-others",
-                f"{words}: a search from random places finds none but the {number} fixed points "
-                f"in function space: distance of each critical point found ({at.sum()} of {at.size} searches "
-                "converged) from the nearest predicted, as root mean square difference of predictions",
+                f"{words}: a search from random places, a quarter of them along eigenvectors, finds none but the "
+                f"{number} fixed points in function space: distance of each critical point found ({at.sum()} of "
+                f"{at.size} searches converged) from the nearest predicted, as root mean square difference of "
+                "predictions",
                 measured=labeled(mine["distance"], at, model=models, search=searches),
                 tolerance=bound[at],
                 basis=f"what a gradient below {GRADIENT:g} and weights below {WEIGHT:g} leave open",
@@ -476,9 +614,24 @@ def _search_claims(search: xr.Dataset) -> list[Claim]:
         labeled(family["elsewhere"].where(family["converged"]).sum("start"), model=family["model"].values)
         for family in (merged, one)
     )
+    tells = np.isfinite(one["elsewhere"].values) & at
     unlisted = Origin("theory", "docs/differences.md: fixed points that the paper does not list", explored=True)
     return [
         *all_claims,
+        _contained_claim(search),
+        Origin("paper", "Section 4.2, condition (C3)", explored=True).fraction(
+            "c3",
+            "At the critical points found, a head with v = 0 has its key or its query in the span of the learned "
+            "eigenvectors (C3): fraction of the points where such a head could have neither",
+            holds=labeled(one["elsewhere"].values == 0, tells, model=one["model"].values, search=searches),
+            basis=f"weights below {APART:g} count as zero",
+            counted="critical points",
+            known=Known(
+                "(C3) is sufficient; what is necessary is Σ_{d∉S} λ_d²(e_d·k)(e_d·q) = 0, and the points found meet "
+                "that (more-idle-heads)",
+                "fixed-points-that-the-paper-does-not-list",
+            ),
+        ),
         Origin("paper", "Section 4.2, condition (C2)", explored=True).close(
             "c2",
             "At the critical points found, heads with v ≠ 0 have key and query in the span of the learned eigenvectors "
@@ -508,6 +661,35 @@ def _search_claims(search: xr.Dataset) -> list[Claim]:
             counted="dimensions",
         ),
     ]
+
+
+def _contained_claim(search: xr.Dataset) -> Claim:
+    """Of each critical point of merged attention, the nearest that separate attention was found to have."""
+    dims = np.array([name.rpartition(" ")[2] for name in search["model"].values])
+    kept: list[xr.DataArray] = []
+    allowed: list[float] = []
+    for dim in np.unique(dims):
+        merged, separate = (
+            search.isel(model=np.flatnonzero((dims == dim) & (search["family"].values == family))[0])
+            for family in ("merged", "rank-one")
+        )
+        ours, others = (each["map"].values[each["converged"].values] for each in (merged, separate))
+        apart = np.linalg.norm(ours[:, None] - others, axis=(2, 3)).min(axis=1, initial=np.inf)
+        places = np.flatnonzero(merged["converged"].values)
+        kept.append(labeled(apart, dimension=[dim], search=places + 1) if places.size else xr.DataArray([]))
+        allowed += [float(merged["tolerance"] + separate["tolerance"])] * places.size
+    distances = np.concatenate([each.values for each in kept])
+    labels = [label for each in kept for label in each["place"].values.tolist()] if distances.size else []
+    return Origin("paper", "Section 4.2", explored=True).close(
+        "merged-contained",
+        "The fixed points of merged attention are among those of separate attention: distance of each critical point "
+        "found of one from the nearest found of the other, as root mean square difference of predictions",
+        measured=distances,
+        labels=[f"D = {dim}, search {place}" for dim, place in labels],
+        tolerance=allowed,
+        basis="what the gradients of the two searches leave open",
+        counted="critical points",
+    )
 
 
 def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
