@@ -123,7 +123,10 @@ def _of_paper(
 ) -> dict[str, Any]:
     mine = {one["id"].removeprefix(f"{paper}/"): one for one in claims if one["id"].startswith(f"{paper}/")}
     others = {name for name in mine if f"{paper}/{name}".rpartition("/")[0] in changed}
-    rows = [_row(paper, statement, mine, others) for statement in stated.statement]
+    rows = [
+        {"anchor": f"{paper}-{place}", **_row(paper, statement, mine, others)}
+        for place, statement in enumerate(stated.statement, start=1)
+    ]
     counts = Counter(row["words"] for row in rows)
     order = sorted(counts, key=list(_WORDS.values()).index)
     return {

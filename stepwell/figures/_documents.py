@@ -3,8 +3,9 @@
 import functools
 import os
 import re
-from pathlib import Path
 from typing import Any, NamedTuple
+
+from stepwell._util.documents import document
 
 FOLDER = "documents"
 NAMES = (
@@ -16,8 +17,6 @@ NAMES = (
     "theory/softmax.md",
 )
 """Documents of docs/ that are part of every report."""
-_PLACES = (Path(__file__).parent / FOLDER, Path(__file__).parents[2] / "docs")
-"""Where they are: in a wheel, and in the source tree."""
 _OF_THE_SITE = re.compile(r"```\{toctree\}.*?```|\{[\w:]+\}(?=`)", re.DOTALL)
 """What the site alone reads: tables of contents, and before names the kind of thing that they are."""
 
@@ -37,15 +36,11 @@ class Document(NamedTuple):
 @functools.cache
 def documents() -> dict[str, Document]:
     """The documents, by their paths in a report; those that are not there are left out."""
-    place = next((place for place in _PLACES if place.exists()), _PLACES[0])
-    there = {name: place / name for name in NAMES if (place / name).exists()}
-    return {
-        f"{FOLDER}/{name.removesuffix('.md')}.html": _document(name, path.read_text(encoding="utf-8"))
-        for name, path in there.items()
-    }
+    texts = {name: document(name) for name in NAMES}
+    return {f"{FOLDER}/{name.removesuffix('.md')}.html": _read(name, text) for name, text in texts.items() if text}
 
 
-def _document(name: str, text: str) -> Document:
+def _read(name: str, text: str) -> Document:
     from markdown_it import MarkdownIt
     from mdit_py_plugins.anchors import anchors_plugin
     from mdit_py_plugins.dollarmath import dollarmath_plugin

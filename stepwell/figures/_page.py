@@ -33,13 +33,17 @@ def pages(document: dict[str, Any], folder: Path, figures: Container[str] | None
         for paper in (entry["paper"] for entry in entries)
         if paper not in PAPERS
     }
+    covered = {paper["anchor"]: paper for paper in coverage(document)}
+    stated: dict[str, list[dict[str, Any]]] = {}
+    for row in (row for paper in covered.values() for row in paper["rows"]):
+        for check in row["checks"]:
+            stated.setdefault(check["id"], []).append(row)
     if figures is None:
         for path, written in documents().items():
             yield path, _rendered("document.html", up="../" * path.count("/"), **written._asdict())
     for entry in entries:
         if figures is None or entry["name"] in figures:
-            yield entry["page"], _rendered("figure.html", entry=entry, paper=papers[entry["paper"]])
-    covered = {paper["anchor"]: paper for paper in coverage(document)}
+            yield entry["page"], _rendered("figure.html", entry=entry, paper=papers[entry["paper"]], stated=stated)
     yield "coverage.html", _rendered("coverage.html", papers=[*covered.values()])
     claims = [claim for entry in entries for claim in entry["claims"]]
     failures = [claim for claim in claims if claim["judged"] and (claim["unexpected"] or not claim["passed"])]

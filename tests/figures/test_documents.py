@@ -1,6 +1,8 @@
 """The documents that are part of a report."""
 
 import re
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,15 @@ def test_every_document_is_there():
     assert [path.removesuffix(".html") for path in documents()] == [
         f"documents/{name.removesuffix('.md')}" for name in NAMES
     ]
+
+
+def test_a_wheel_has_every_document():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    for name in NAMES:
+        assert included.get(f"docs/{name}", included.get("docs/theory", "") + name.removeprefix("theory")).endswith(
+            name
+        )
 
 
 @pytest.mark.parametrize("path", documents())
