@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 from test_docs import ROOT, is_notebook
 
-from docs.builder import fields, formulas, papers, project, reference
+from docs.builder import fields, papers, project, reference
 from stepwell.figures import FIGURES
 
 PAGES = [path for path in sorted((ROOT / "docs").rglob("*.md")) if "generated" not in path.parts]
@@ -72,17 +72,6 @@ def test_links_between_documents_are_links_between_pages():
     text = "[a](docs/own.md#a-model), [b](CHANGELOG.md), [c](LICENSE), [d](https://e.org), [f](g.md)"
     pages = "[a](/own.md#a-model), [b](/generated/project/changelog.md), c (`LICENSE`), [d](https://e.org), [f](g.md)"
     assert project.rewritten(text, ROOT, ROOT) == pages
-
-
-def test_an_index_is_beside_an_accented_letter_and_below_a_sum():
-    math = '<math xmlns="http://www.w3.org/1998/Math/MathML">{}</math>'.format
-    dot, index = '<mo stretchy="false">˙</mo>', "<mrow><mi>h</mi><mi>i</mi></mrow>"
-    accented = math(f"<munderover><mi>v</mi>{index}{dot}</munderover>")
-    assert formulas.mended(accented) == math(f'<msub><mover accent="true"><mi>v</mi>{dot}</mover>{index}</msub>')
-    total = math("<munderover><mo>∑</mo><mi>n</mi><mi>N</mi></munderover>")
-    assert formulas.mended(total) == total
-    assert formulas.mended(math("<msub><mo>‖</mo><mi>F</mi></msub>")).count('<mo stretchy="false">‖</mo>') == 1
-    assert formulas.mended(math("<mo>&ApplyFunction;</mo><mo>&lt;</mo>")) == math("<mo>\u2061</mo><mo>&lt;</mo>")
 
 
 def test_pages_of_the_papers(tmp_path: Path):

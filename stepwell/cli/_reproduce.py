@@ -161,7 +161,7 @@ def _summary(document: dict[str, Any], names: list[str]) -> str:
     aside = sum(not claim["judged"] for claim in claims)
     lines = ["; ".join(f"{tally['name']}: {tally['held']} of {tally['total']} hold" for tally in tallies(claims))]
     if known:
-        pages = ", ".join(dict.fromkeys(f"docs/differences.md#{claim['known']['heading']}" for claim in known))
+        pages = ", ".join(dict.fromkeys(f"documents/differences.html#{claim['known']['heading']}" for claim in known))
         lines.append(f"known to fail: {len(known)} ({pages})")
     if aside:
         lines.append(f"not at these settings: {aside}")
@@ -200,7 +200,7 @@ def _text(entry: dict[str, Any], claims: list[Claim]) -> str:
             counted = f", {round(claim.pass_rate * claim.count)} of {claim.count} {claim.counted} hold"
         lines.append(f"  {mark} {claim.statement}")
         if claim.known is not None and not claim.passed:
-            lines.append(f"      known: {claim.known.reason} (docs/differences.md#{claim.known.heading})")
+            lines.append(f"      known: {claim.known.reason} (documents/differences.html#{claim.known.heading})")
         wanted = expected(claim.relation, claim.predicted, claim.tolerance)
         lines.append(f"      measured {number(claim.measured)}, predicted {wanted}{counted}")
     return "\n".join(lines) + "\n"

@@ -16,6 +16,7 @@ from bokeh.models import BasicTicker, ColumnDataSource, FixedTicker, HoverTool, 
 from bokeh.plotting import figure
 from jinja2 import Environment, FileSystemLoader
 
+from stepwell._util.documents import document
 from stepwell.experiments import SECTIONS, kinds, registrations
 
 from ._controls import HINTS, PRESETS, Control, Hint, controls, seed_control
@@ -27,8 +28,6 @@ STORED = "Runs and figures"
 Start = Literal["linear", "softmax", "stored"]  # what a page begins with: a preset, or what was computed before
 
 _environment = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True)
-_PLACES = (FOLDER / "glossary.md", Path(__file__).parents[2] / "docs" / "glossary.md")
-"""Where the glossary is: in a wheel, and in the source tree."""
 _ENTRY = re.compile(r"^- \*\*(.+?)\.\*\* (.+?)(?=^- |^#|\Z)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
 
@@ -97,10 +96,7 @@ def _plain(control: Control) -> dict[str, Any]:
 @functools.cache
 def glossary() -> dict[str, str]:
     """Each word, and its explanation as plain text of one paragraph."""
-    path = next((place for place in _PLACES if place.is_file()), None)
-    if path is None:
-        return {}
-    entries = _ENTRY.findall(path.read_text(encoding="utf-8"))
+    entries = _ENTRY.findall(document("glossary.md") or "")
     return {word: " ".join(_LINK.sub(r"\1", text).replace("`", "").split()) for word, text in entries}
 
 

@@ -18,9 +18,6 @@ from ._coverage import statements as statements
 from ._figure import Data as Data
 from ._figure import Figure as Figure
 from ._figure import SeedWords as SeedWords
-from ._page import as_setting as as_setting
-from ._page import expected as expected
-from ._page import number as number
 from ._page import tallies as tallies
 from ._registry import FIGURES as FIGURES
 from ._registry import GROUP as GROUP
@@ -32,3 +29,6 @@ from ._registry import select as select
 from ._reproduce import Reproduction as Reproduction
 from ._reproduce import reproduce as reproduce
 from ._run import Progress as Progress
+from ._words import as_setting as as_setting
+from ._words import expected as expected
+from ._words import number as number

@@ -20,12 +20,14 @@ _WORDS: dict[tuple[Verdict, str], str] = {
     ("holds", ""): "holds",
     ("holds", "paper"): "holds at the paper's settings",
     ("holds", "other"): "holds at other settings",
+    ("holds", "here"): "holds at quick or changed settings",
     ("partly", ""): "holds in part",
     ("fails", ""): "does not hold",
     ("open", ""): "not in this report",
     ("tested", ""): "checked by tests alone",
     ("unchecked", ""): "not checked",
 }
+_PAPER = "paper"  # the settings of a statement whose runs are the paper's
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,16 +110,23 @@ def coverage(document: dict[str, Any]) -> list[dict[str, Any]]:
     []
     """
     shown = {entry["name"].partition("/")[0] for entry in document["figures"]}
+    changed = {entry["name"] for entry in document["figures"] if entry["quick"] or entry["changed"]}
     return [
-        _of_paper(paper, title, stated, document["claims"])
+        _of_paper(paper, title, stated, document["claims"], changed)
         for paper, title in PAPERS.items()
         if paper in shown and (stated := statements(paper)) is not None
     ]
 
 
-def _of_paper(paper: str, title: str, stated: Statements, claims: list[dict[str, Any]]) -> dict[str, Any]:
+def _of_paper(
+    paper: str, title: str, stated: Statements, claims: list[dict[str, Any]], changed: set[str]
+) -> dict[str, Any]:
     mine = {one["id"].removeprefix(f"{paper}/"): one for one in claims if one["id"].startswith(f"{paper}/")}
-    rows = [_row(paper, statement, mine) for statement in stated.statement]
+    others = {name for name in mine if f"{paper}/{name}".rpartition("/")[0] in changed}
+    rows = [
+        {"anchor": f"{paper}-{place}", **_row(paper, statement, mine, others)}
+        for place, statement in enumerate(stated.statement, start=1)
+    ]
     counts = Counter(row["words"] for row in rows)
     order = sorted(counts, key=list(_WORDS.values()).index)
     return {
@@ -129,21 +138,14 @@ def _of_paper(paper: str, title: str, stated: Statements, claims: list[dict[str,
     }
 
 
-def _row(paper: str, statement: Statement, claims: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    checks = [
-        {"name": name, "claim": claims.get(name), "anchor": f"{paper}/{name}".replace("/", "-")}
-        for name in statement.claims
-    ]
-    verdict = covered(statement, claims)
-    where = (
-        "" if verdict != "holds" or not statement.settings else "paper" if statement.settings == "paper" else "other"
-    )
-    settings = "the paper's" if statement.settings == "paper" else statement.settings
-    words = _WORDS[verdict, where]
+def _row(paper: str, statement: Statement, claims: dict[str, dict[str, Any]], changed: set[str]) -> dict[str, Any]:
+    """A statement as a page shows it; `changed` are the claims whose figures had quick or changed settings."""
+    verdict, here = covered(statement, claims), not changed.isdisjoint(statement.claims)
+    at = "" if not statement.settings else "here" if here else _PAPER if statement.settings == _PAPER else "other"
     return {
         **msgspec.structs.asdict(statement),
-        "settings": settings,
-        "checks": checks,
+        "settings": "the paper's" if statement.settings == _PAPER else statement.settings,
+        "checks": [{"name": name, "id": f"{paper}/{name}", "claim": claims.get(name)} for name in statement.claims],
         "verdict": verdict,
-        "words": words,
+        "words": _WORDS[verdict, at if verdict == "holds" else ""],
     }

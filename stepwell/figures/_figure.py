@@ -50,6 +50,8 @@ class Figure(Generic[Settings]):
     - `extras`: takes data and settings and returns further files, such as an animation: a function that writes to a
       path, by the ending of the file's name (`gif`). By default there are none.
     - `source`: where the paper shows it, such as "Fig 3"; empty for a figure that is not in the paper.
+    - `picture`: what is known of the published picture, in a sentence, such as "Its curve, read off the picture, is
+      dashed in (a)."; by default the report says which claims compare with data of it, or that it was not seen.
     - `name`: PAPER/FIGURE, such as "own/first"; by default the name under which it is listed.
     - `changes`: settings that are not the figure's own, by name, as `with_changes` sets them.
 
@@ -83,6 +85,7 @@ class Figure(Generic[Settings]):
     paper_settings: Mapping[str, Any] = field(default_factory=dict)
     extras: Callable[[Data, Settings], Writers] = lambda data, settings: {}
     source: str = ""
+    picture: str = ""
     name: str = ""
     changes: Mapping[str, Any] = field(default_factory=dict)
 

@@ -1,77 +1,107 @@
-"""The pages of a report, for a browser without a network: `index.html`, with all figures in it, and `coverage.html`."""
+"""The pages of a report, for a browser without a network.
+
+`index.html` is a summary of two printed pages, `coverage.html` what the papers say; then there is a page for each
+figure, and the documents to which all of these link.
+"""
 
 import base64
 import functools
 import io
-import json
-import math
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
-from stepwell._util import checks
 from stepwell._util.arguments import checked
-from stepwell._util.text import scientific
 
 from ._claim import KINDS
 from ._coverage import coverage
+from ._distribution import distribution
+from ._documents import documents
 from ._registry import PAPERS
+from ._words import as_setting, expected, number
 
-_RELATIONS = {"=": "", "<=": "at most ", ">=": "at least "}
 _HEADLINES = {"paper": "papers", "theory": "theory", "check": "checks"}
 _THUMBNAIL = (360, 300)  # pixels of a figure in the contents, at the most
 
 
-def page(document: dict[str, Any], folder: Path) -> str:
-    """The report of a `claims.json`, with the figures of `folder` embedded."""
-    figures = [_figure(entry, document["claims"], folder) for entry in document["figures"]]
-    claims = [claim for entry in figures for claim in entry["claims"]]
-    failures = [claim for claim in claims if claim["judged"] and (claim["unexpected"] or not claim["passed"])]
+def pages(document: dict[str, Any], folder: Path, figures: Container[str] | None = None) -> Iterator[tuple[str, str]]:
+    """The files of the report of a `claims.json`, with their texts. Of `figures` those named, and no documents; None
+    stands for all."""
+    entries = [_figure(entry, document["claims"], folder) for entry in document["figures"]]
     papers = PAPERS | {
         paper: "Figures of your own" if paper == "own" else f"Figures of {paper}"
-        for paper in (entry["name"].partition("/")[0] for entry in figures)
+        for paper in (entry["paper"] for entry in entries)
         if paper not in PAPERS
     }
-    return _rendered(
-        "page.html",
-        papers=[
-            {"title": title, "figures": [entry for entry in figures if entry["name"].startswith(f"{paper}/")]}
-            for paper, title in papers.items()
-        ],
-        figures=figures,
-        tallies=tallies(claims),
-        failures=sorted(failures, key=lambda claim: not claim["unexpected"]),
-        coverage=coverage(document),
-        errors=sum(entry["status"] == "error" for entry in figures),
-        against=document.get("against"),
-        made=document["made"],
-        seconds=document["seconds"],
-        versions=document["versions"],
+    covered = {paper["anchor"]: paper for paper in coverage(document)}
+    stated: dict[str, list[dict[str, Any]]] = {}
+    for row in (row for paper in covered.values() for row in paper["rows"]):
+        for check in row["checks"]:
+            stated.setdefault(check["id"], []).append(row)
+    if figures is None:
+        for path, written in documents().items():
+            yield path, _rendered("document.html", up="../" * path.count("/"), **written._asdict())
+    for entry in entries:
+        if figures is None or entry["name"] in figures:
+            yield entry["page"], _rendered("figure.html", entry=entry, paper=papers[entry["paper"]], stated=stated)
+    yield "coverage.html", _rendered("coverage.html", papers=[*covered.values()])
+    claims = [claim for entry in entries for claim in entry["claims"]]
+    failures = [claim for claim in claims if claim["judged"] and (claim["unexpected"] or not claim["passed"])]
+    shown = [
+        {"title": title, "coverage": covered.get(paper), "figures": mine, "tallies": tallies(_claims(mine))}
+        for paper, title in papers.items()
+        if (mine := [entry for entry in entries if entry["paper"] == paper])
+    ]
+    yield (
+        "index.html",
+        _rendered(
+            "index.html",
+            papers=shown,
+            tallies=tallies(claims),
+            explored=sum(claim["explored"] for claim in claims),
+            claims=len(claims),
+            failures=sorted(failures, key=lambda claim: not claim["unexpected"]),
+            errors=[entry for entry in entries if entry["status"] == "error"],
+            figures=entries,
+            against=document.get("against"),
+            made=document["made"],
+            seconds=document["seconds"],
+            versions=document["versions"],
+        ),
     )
 
 
-def coverage_page(document: dict[str, Any]) -> str:
-    """The statements of the papers, and what the claims of a `claims.json` say of them."""
-    return _rendered("coverage.html", papers=coverage(document))
-
-
-def _rendered(template: str, **values: Any) -> str:
+@functools.cache
+def _environment() -> Any:
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters.update(number=number, expected=_expected)
-    return environment.get_template(template).render(**values)
+    environment.filters.update(number=number, expected=_expected, setting=as_setting)
+    environment.filters.update(address=_address, distribution=distribution)
+    return environment
+
+
+def _rendered(template: str, up: str = "", **values: Any) -> str:
+    return _environment().get_template(template).render(up=up, **values)
 
 
 def _expected(claim: dict[str, Any]) -> str:
     return expected(claim["relation"], claim["predicted"], claim["tolerance"])
 
 
+def _address(name: str) -> str:
+    """Where a figure or a claim is in the report: linear/fig3/levels is linear-fig3.html#levels."""
+    paper, figure, *claim = name.split("/")
+    return "#".join([f"{paper}-{figure}.html", *claim])
+
+
+@checked
 def tallies(claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return how many claims hold, for each kind of claim that there is.
 
@@ -97,36 +127,27 @@ def tallies(claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return counts
 
 
+def _claims(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [claim for entry in entries for claim in entry["claims"]]
+
+
 def _figure(entry: dict[str, Any], claims: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
-    # As images of their own: in one page the names of the parts of several drawings would clash.
-    shown = {
-        ending: _address(kind, (folder / entry["files"][ending]).read_bytes())
-        for ending, kind in (("svg", "svg+xml"), ("gif", "gif"))
-        if ending in entry["files"]
-    }
     small = folder / entry["files"].get("png", "")
     mine = [
-        {**claim, "passed": claim["passed"] and claim["judged"], "anchor": claim["id"].replace("/", "-")}
+        {**claim, "passed": claim["passed"] and claim["judged"]}
         for claim in claims
         if claim["id"].startswith(f"{entry['name']}/")
     ]
-    ours, theirs = entry["settings"], entry["paper_settings"]
     held, judged, unexpected = (sum(claim[part] for claim in mine) for part in ("passed", "judged", "unexpected"))
     return {
         **entry,
-        "image": shown.get("svg", ""),
-        "animation": shown.get("gif", ""),
+        "paper": entry["name"].partition("/")[0],
+        "page": _address(entry["name"]),
         "thumbnail": _thumbnail(small, small.stat().st_mtime_ns) if "png" in entry["files"] else "",
-        "anchor": entry["name"].replace("/", "-"),
         "claims": mine,
         "held": held,
         "judged": judged,
         "verdict": "bad" if unexpected else "good" if held == judged else "known",
-        "changed_settings": [(key, as_setting(value)) for key, value in entry["changed"].items()],
-        "compared_settings": [
-            (key, *(as_setting(each[key]) if key in each else "" for each in (ours, theirs)))
-            for key in {**ours, **theirs}
-        ],
     }
 
 
@@ -143,82 +164,4 @@ def _thumbnail(path: Path, _modified: int) -> str:
     small.thumbnail(_THUMBNAIL)
     written = io.BytesIO()
     small.save(written, "PNG", optimize=True)
-    return _address("png", written.getvalue())
-
-
-def _address(kind: str, content: bytes) -> str:
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
-
-
-@checked
-def number(value: float | None, digits: int = 6) -> str:
-    """Return a number as a string for a reader, with a power of ten where it is small or large.
-
-    **Arguments:**
-
-    - `value`: the number; one that is not finite is "not a number", and so is None, which JSON has for it.
-    - `digits`: significant digits, at the most; not more than four where there is a power of ten.
-
-    **Returns:** the string, with typographical minus signs.
-
-    **Example:**
-
-    >>> from stepwell.figures import number
-    >>> number(0.8810446), number(-2.5e-7), number(0.1360, 2)
-    ('0.881045', '−2.5·10⁻⁷', '0.14')
-    """
-    digits = min(checks.whole("digits", digits), 17)
-    if value is None or not math.isfinite(value):
-        return "not a number"
-    if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e6):
-        return scientific(value, min(digits, 4))
-    return f"{value:.{digits}g}".replace("-", "−")
-
-
-@checked
-def expected(relation: str, predicted: float | None, tolerance: float | None) -> str:
-    """Return what a claim expects of the measured value, as a string for a reader.
-
-    **Arguments:**
-
-    - `relation`, `predicted`, `tolerance`: those of a claim, as in `claims.json`; None is not a number.
-
-    **Returns:** the predicted value with its tolerance, such as "at most 0.5 ± 0.01"; "exactly 1" without one.
-
-    **Example:**
-
-    >>> from stepwell.figures import expected
-    >>> expected("=", 1.0, 0.1), expected("=", 1.0, 0.0)
-    ('1 ± 0.1', 'exactly 1')
-    """
-    words = _RELATIONS[checks.one_of("relation", relation, _RELATIONS)]
-    if tolerance == 0:
-        return f"{words or 'exactly '}{number(predicted)}"
-    if relation == "<=" and predicted == 0:
-        return f"at most {number(tolerance, 3)}"
-    return f"{words}{number(predicted)} ± {number(tolerance, 3)}"
-
-
-def as_setting(value: Any) -> str:
-    """Return the value of a setting in one line.
-
-    **Arguments:**
-
-    - `value`: a number, a string, or a list of them.
-
-    **Returns:** the line; consecutive integers are shortened.
-
-    **Example:**
-
-    >>> from stepwell.figures import as_setting
-    >>> as_setting([0.1, 0.25]), as_setting([20, 21, 22, 23])
-    ('0.1, 0.25', '20 to 23')
-    """
-    if isinstance(value, list | tuple):
-        if len(value) > 3 and all(type(one) is int for one in value):
-            if list(value) == list(range(value[0], value[-1] + 1)):
-                return f"{value[0]} to {value[-1]}"
-        return ", ".join(as_setting(each) for each in value)
-    if isinstance(value, float):
-        return f"{value:g}"
-    return value if isinstance(value, str) else json.dumps(value)
+    return f"data:image/png;base64,{base64.b64encode(written.getvalue()).decode()}"

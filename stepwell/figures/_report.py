@@ -14,8 +14,8 @@ import msgspec
 from stepwell._util.errors import InvalidInput
 
 from ._claim import Claim
-from ._page import as_setting, number
 from ._registry import FIGURES, NAME, PAPERS, program
+from ._words import as_setting, number
 
 CLAIMS = "claims.json"
 _CLAIM = {one.name for one in dataclasses.fields(Claim)} | {"judged", "unexpected"}
@@ -31,6 +31,7 @@ class Entry(msgspec.Struct, kw_only=True):
     title: str
     caption: str = ""
     source: str = ""
+    picture: str = ""
     status: Literal["done", "error"] = "done"
     error: str | None = None
     quick: bool

@@ -21,7 +21,7 @@ from stepwell._util.versions import commit, machine, versions
 
 from ._archive import fetch, keep
 from ._claim import Claim
-from ._page import coverage_page, page
+from ._page import pages
 from ._registry import FIGURES, figure
 from ._report import CLAIMS, earlier, is_same, moved
 from ._run import CannotWrite, Progress, Request, Result, as_plain, run
@@ -69,8 +69,9 @@ def reproduce(
 ) -> Reproduction:
     """Run figures, check their claims and write the report.
 
-    Into the folder `out` go `figures/`, `data/`, `claims.json`, `index.html` and `coverage.html` (what the papers say,
-    and what checks it), the last three rewritten after each figure. Figures of an earlier run into the same folder, or
+    Into the folder `out` go `figures/`, `data/`, `claims.json`, and pages for a browser: `index.html`, a summary;
+    `coverage.html`, what the papers say and what checks it; one for each figure, and `documents/`, to which they link.
+    They are rewritten after each figure. Figures of an earlier run into the same folder, or
     of another at the same time, stay in the report until they are run again. A `claims.json` that is not a report is
     kept under another name. A figure that raises an error is reported as such. Ctrl-C, or a disk that is full, ends the
     run and keeps the figures that are done.
@@ -138,9 +139,9 @@ def reproduce(
         with contextlib.closing(results):
             for entry, claims in results:
                 judged = [_judged(claim, quick, entry["changed"]) for claim in claims]
-                latest = {**done, entry["name"]: {**entry, "claims": judged}}
-                document = _update(folder, latest, begun, warn, before)
-                done = latest
+                together = {**done, entry["name"]: {**entry, "claims": judged}}
+                document = _update(folder, together, begun, warn, before, (entry["name"],))
+                done = together
                 if place is not None and entry["error"] is None:
                     keep(place, folder, done[entry["name"]], warn)
                 tell(entry, claims)
@@ -182,17 +183,19 @@ def _update(
     begun: float,
     warn: Callable[[str], None],
     before: tuple[str, dict[str, Any]] | None,
+    latest: tuple[str, ...] | None = None,
 ) -> dict[str, Any]:
     """Write the report of what was done and of all else in the folder, and return its document; `before` is the folder
-    and the document of a report to compare with."""
+    and the document of a report to compare with. Pages of other figures than the `latest`, if any are named, stay."""
     try:
         with _alone(folder):
             document = _document(earlier(folder, warn), done, begun)
             if before is not None:
                 document["against"] = {"before": before[0], "movements": moved(before[1], document, done)}
             write_text(folder / CLAIMS, json.dumps(document, indent=1, allow_nan=False) + "\n")
-            write_text(folder / "coverage.html", coverage_page(document))
-            write_text(folder / "index.html", page(document, folder))
+            for path, text in pages(document, folder, latest):
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                write_text(folder / path, text)
     except OSError as error:
         raise CannotWrite(f"cannot write the report to {folder} ({error.strerror or error})") from error
     return document

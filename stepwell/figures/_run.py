@@ -102,6 +102,7 @@ def _run(figure: Figure[Any], asked: Request) -> Result:
         title=figure.title,
         caption=figure.caption,
         source=figure.source,
+        picture=figure.picture,
         quick=asked.quick,
         settings=figure.described(settings),
         changed=dict(figure.changes),

@@ -127,7 +127,7 @@ def test_an_exact_claim_is_told_without_a_tolerance(drawn, tmp_path: Path, capsy
     ]
     drawn(claims=lambda data, settings: claims)
     assert main(["reproduce", "linear/fig1", "--out", str(tmp_path)]) == 0
-    told, page = capsys.readouterr().out, (tmp_path / "index.html").read_text()
+    told, page = capsys.readouterr().out, (tmp_path / "linear-fig1.html").read_text()
     for words in ("exactly 2", "at least 1", "at most 3"):
         assert f"predicted {words}, 1 of 1 seeds hold" in told and f">{words}<" in page
     assert "±" not in told + page

@@ -49,7 +49,7 @@ def test_another_folder_takes_the_figure_from_the_store(first, tmp_path, store):
         assert files
         for file in files:
             assert (tmp_path / "other" / folder / file.name).read_bytes() == file.read_bytes()
-    names = ["claims.json", "coverage.html", "data", "figures", "index.html"]
+    names = ["claims.json", "coverage.html", "data", "documents", "figures", "index.html", "linear-fig2.html"]
     assert sorted(path.name for path in (tmp_path / "other").iterdir()) == names
 
 

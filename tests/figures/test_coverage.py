@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stepwell.figures import PAPERS, Statement, coverage, reproduce, statements
-from stepwell.figures._coverage import covered
+from stepwell.figures._coverage import _row, covered
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,7 +56,25 @@ def test_the_report_counts_statements_and_links_their_claims(register, tmp_path:
     assert sum(count for count, _ in paper["counts"]) == len(paper["rows"])
     assert done.page is not None and 'href="coverage.html#linear"' in done.page.read_text()
     text = (tmp_path / "coverage.html").read_text()
-    assert text.count("<tr>") == len(paper["rows"]) + 1 and "not in this report" in text
+    assert "could not be consulted" in text and "Not in this report" in text
+    assert text.count('data-label="Verdict"') == len(paper["rows"])
+    quick = coverage(reproduce(["linear/fig1"], out=tmp_path, quick=True).document)[0]
+    assert [row["settings"] for row in quick["rows"]] == [row["settings"] for row in paper["rows"]]
+
+
+@pytest.mark.parametrize(
+    "settings, quick, words",
+    [
+        ("paper", False, "holds at the paper's settings"),
+        ("fewer seeds", False, "holds at other settings"),
+        ("paper", True, "holds at quick or changed settings"),
+        ("", True, "holds"),
+    ],
+)
+def test_a_statement_holds_at_the_settings_of_its_runs(settings: str, quick: bool, words: str):
+    stated = Statement(where="Fig 1", says="It falls.", claims=("fig1/one",), settings=settings)
+    row = _row("linear", stated, {"fig1/one": claim(True)}, {"fig1/one"} if quick else set())
+    assert row["words"] == words
 
 
 def test_figures_of_your_own_have_no_statements(register, tmp_path: Path):

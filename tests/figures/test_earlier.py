@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from stepwell.figures import reproduce
+from stepwell.figures._documents import documents
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -50,8 +51,8 @@ def test_an_earlier_report_is_kept_as_it_is(report: Path):
     assert after["figures"][0] == before["figures"][0] and after["claims"][0] == before["claims"][0]
     assert list(after["figures"][0]) == list(before["figures"][0])
     assert list(after["claims"][0]) == list(before["claims"][0])
-    names = ["claims.json", "coverage.html", "data", "figures", "index.html"]
-    assert sorted(path.name for path in report.iterdir()) == names
+    pages = {"coverage.html", "documents", "index.html", "linear-fig1.html", "linear-fig2.html"}
+    assert {path.name for path in report.iterdir()} == pages | {"claims.json", "data", "figures"}
 
 
 def test_a_figure_whose_files_were_removed_is_left_out(report: Path):
@@ -162,10 +163,11 @@ def test_one_bad_figure_does_not_cost_the_others(register, report: Path):
 
 
 class _Elements(HTMLParser):
-    def __init__(self):
+    def __init__(self, text: str):
         super().__init__()
         self.tags: set[str] = set()
         self.attributes: list[tuple[str, str]] = []
+        self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
@@ -182,19 +184,17 @@ def test_whatever_a_text_says_it_is_text_in_the_page(report: Path):
     document["versions"] = {HOSTILE: HOSTILE}
     document["seconds"] = HOSTILE
     (report / "claims.json").write_text(json.dumps(document))
-    plain = _Elements()
-    plain.feed((report / "index.html").read_text())
+    names, count = ("index.html", "linear-fig1.html"), 0
+    plain = {name: _Elements((report / name).read_text()) for name in names}
     assert run(report)[0] == ["linear/fig1", "linear/fig2"]
-    text = (report / "index.html").read_text()
-    page = _Elements()
-    page.feed(text)
-    assert page.tags == plain.tags
-    assert {name for name, _ in page.attributes} == {name for name, _ in plain.attributes}
-    assert not re.search("<script", text) and text.count("&lt;script&gt;") >= 7
-    links = [value for name, value in page.attributes if name in ("href", "src")]
-    assert all(
-        value.startswith(("#", "data:image/", "figures/", "data/", "claims.json", "coverage.html#")) for value in links
-    )
+    for name in names:
+        text = (report / name).read_text()
+        page, count = _Elements(text), count + text.count("&lt;script&gt;")
+        assert page.tags == plain[name].tags and not re.search("<script", text)
+        assert {key for key, _ in page.attributes} == {key for key, _ in plain[name].attributes}
+        for value in (value for key, value in page.attributes if key in ("href", "src")):
+            assert re.match(r"data:image/|(figures|data|documents)/|[\w.-]+\.(html|json)(#|$)|#", value)
+    assert count >= 9
 
 
 def test_two_runs_into_one_folder_do_not_lose_each_others_figures(register, tmp_path: Path):
@@ -221,4 +221,9 @@ def test_no_two_runs_rewrite_a_report_at_once(register, tmp_path: Path, monkeypa
     for step in ("earlier", "write_text"):
         monkeypatch.setattr(f"stepwell.figures._reproduce.{step}", attempt)
     reproduce([], out=tmp_path)
-    assert [path.name for path in tried[1:]] == ["claims.json", "coverage.html", "index.html"]
+    assert [path.name for path in tried[1:]] == [
+        "claims.json",
+        *(Path(name).name for name in documents()),
+        "coverage.html",
+        "index.html",
+    ]

@@ -85,8 +85,9 @@ def test_a_file_is_reported_as_those_of_the_papers_are(tmp_path: Path, capsys: p
         and not entry["paper_settings"]
     )
     assert all((out / file).is_file() for file in (*entry["files"].values(), *entry["data"]))
-    page = (out / "index.html").read_text()
-    assert "Figures of your own" in page and "A figure" in page and "ends at 0" in page
+    assert "Figures of your own" in (out / "index.html").read_text()
+    page = (out / "own-first.html").read_text()
+    assert "A figure" in page and "ends at 0" in page
 
 
 def test_a_claim_that_fails_is_status_one(tmp_path: Path):

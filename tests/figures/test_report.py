@@ -13,16 +13,18 @@ import pytest
 import xarray as xr
 
 from stepwell._util.errors import InvalidInput
-from stepwell.figures import Known, Reproduction, add_figure, number, reproduce
+from stepwell.figures import Known, Origin, Reproduction, add_figure, number, reproduce
+from stepwell.figures._documents import documents
 
 
 def read(folder: Path) -> dict:
     return json.loads((folder / "claims.json").read_text())
 
 
-def _html(done: Reproduction) -> str:
+def _html(done: Reproduction, name: str = "linear-fig1.html") -> str:
+    """A page of the report: that of a figure, if no other is named."""
     assert done.page is not None
-    return done.page.read_text()
+    return (done.page.parent / name).read_text(encoding="utf-8")
 
 
 def test_the_files_of_a_figure(register, tmp_path: Path):
@@ -31,7 +33,8 @@ def test_the_files_of_a_figure(register, tmp_path: Path):
     assert done.passed and not done.interrupted and done.problem is None
     made = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     figures = {f"figures/linear-fig1.{ending}" for ending in ("svg", "pdf", "png")}
-    assert made == figures | {"data/linear-fig1-curve.nc", "claims.json", "coverage.html", "index.html"}
+    pages = {"linear-fig1.html", "coverage.html", "index.html", *documents()}
+    assert made == figures | pages | {"data/linear-fig1-curve.nc", "claims.json"}
     assert read(tmp_path) == done.document
     assert set(done.document) == {"claims", "figures", "seconds", "versions", "made"}
     claim = done.document["claims"][0]
@@ -57,7 +60,7 @@ def test_further_files_go_beside_the_figure_and_a_film_into_the_page(register, t
     assert (tmp_path / "figures/linear-fig1.txt").read_text() == "words"
     assert list(done.document["figures"][0]["files"]) == ["svg", "pdf", "png", "gif", "txt"]
     html = _html(done)
-    assert "data:image/gif;base64,ZmlsbQ==" in html and 'href="figures/linear-fig1.txt"' in html
+    assert 'src="figures/linear-fig1.gif"' in html and 'href="figures/linear-fig1.txt"' in html
 
 
 def test_a_further_file_that_cannot_be_made_is_an_error_of_the_figure(register, tmp_path: Path):
@@ -71,36 +74,76 @@ def test_a_further_file_that_cannot_be_made_is_an_error_of_the_figure(register, 
 
 
 class _Links(HTMLParser):
-    void = {"meta", "img", "br", "link"}
+    """The links and the identifiers of a page, and its elements that are not closed."""
 
-    def __init__(self):
+    void = {"meta", "img", "br", "hr", "link", "rect", "line"}
+
+    def __init__(self, text: str):
         super().__init__()
         self.links: list[str] = []
+        self.names: set[str] = set()
         self.open: list[str] = []
+        self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.links += [value or "" for key, value in attrs if key in ("href", "src")]
+        self.names |= {value or "" for key, value in attrs if key == "id"}
         if tag not in self.void:
             self.open.append(tag)
 
     def handle_endtag(self, tag):
-        assert self.open.pop() == tag
+        if tag not in self.void:
+            assert self.open.pop() == tag
 
 
-def test_the_page_needs_nothing_else(register, tmp_path: Path):
-    register("linear/fig1")
+def test_the_pages_need_nothing_else(register, tmp_path: Path):
+    """Every page is well formed, and every link of one is to a file of the report, or to a place in it."""
+    register("linear/fig1", known=Known("The data are few.", "softmax-attention-from-a-very-small-initialization"))
     register("linear/fig2", measured=2.0)
     reproduce(["linear/fig1", "linear/fig2"], out=tmp_path)
+    pages = {path: _Links(path.read_text(encoding="utf-8")) for path in tmp_path.rglob("*.html")}
+    assert len(pages) == 4 + len(documents()) and all(page.open == [] for page in pages.values())
+    for path, page in pages.items():
+        assert page.links and "<script" not in path.read_text(encoding="utf-8")
+        for file, _, place in (link.partition("#") for link in page.links if not link.startswith("data:image/")):
+            target = (path.parent / file).resolve() if file else path
+            assert target.is_file() and (not place or place in pages[target].names), (path.name, file, place)
     text = (tmp_path / "index.html").read_text(encoding="utf-8")
-    parser = _Links()
-    parser.feed(text)
-    assert parser.open == []
-    outside = [link for link in parser.links if not link.startswith(("data:image/", "#"))]
-    assert outside and all((tmp_path / link.partition("#")[0]).is_file() for link in outside)
-    assert "http" not in re.sub(r"base64,[^\"]*", "", text) and "<script" not in text
-    assert "papers: 1 of 2 hold" in text
-    assert all(f'id="linear-{name}-one"' in text and f'href="#linear-{name}-one"' in text for name in ("fig1", "fig2"))
+    assert "papers: 1 of 2 hold" in text and "linear-fig1.html#one" in text
+    text = (tmp_path / "linear-fig1.html").read_text(encoding="utf-8")
     assert "Title &lt;of&gt; linear/fig1" in text and "is one &amp; only" in text
+
+
+def test_a_page_of_a_figure_has_what_is_known_of_the_published_picture(register, tmp_path: Path):
+    def claims(data, settings):
+        return [Origin("paper", "Fig 2", only_published=True).close("curve", "is theirs", measured=0.0, basis="b")]
+
+    register("linear/fig1")
+    register("linear/fig2", claims=claims)
+    register("linear/fig3", picture="Its curve is dashed.")
+    register("linear/other", source="Section 2")
+    done = reproduce(["linear/fig1", "linear/fig2", "linear/fig3", "linear/other"], out=tmp_path)
+    words = ("no picture seen", "compared with ours in", "Its curve is dashed.")
+    shown = [
+        [word in _html(done, f"linear-{name}.html") for word in words] for name in ("fig1", "fig2", "fig3", "other")
+    ]
+    assert shown == [[True, False, False], [False, True, False], [False, False, True], [False, False, False]]
+
+
+def test_a_claim_says_when_its_thresholds_were_fixed(register, tmp_path: Path):
+    def claims(data, settings):
+        each = {"measured": [0.0, 0.5], "tolerance": 1.0, "basis": "b"}
+        return [
+            Origin("paper", "Fig 1", explored=one).close(f"one-{one}".lower(), "is one", **each)
+            for one in (True, False)
+        ]
+
+    register("linear/fig1", claims=claims)
+    done = reproduce(["linear/fig1"], out=tmp_path)
+    html = _html(done)
+    assert html.count("<b>Explored:</b>") == html.count("<b>Fixed</b>") == 1
+    assert "Of 1 claims settings and tolerance were fixed" in _html(done, "index.html")
+    assert html.count("2 of 2 seeds") == html.count("<svg") == 2 and "median 0.25, from 0 to 0.5" in html
 
 
 def test_a_failing_claim_fails_the_run(register, tmp_path: Path):
@@ -114,8 +157,8 @@ def test_a_known_failure_is_no_finding_and_one_that_holds_is(register, tmp_path:
     register("linear/fig1", measured=measured, known=Known("The <data> are few.", "fig-1"))
     done = reproduce(["linear/fig1"], out=tmp_path)
     assert done.passed == passed and done.document["claims"][0]["unexpected"] != passed
-    html = _html(done)
-    assert "The &lt;data&gt; are few." in html and "docs/differences.md#fig-1" in html
+    html = _html(done, "index.html")
+    assert "The &lt;data&gt; are few." in html and "documents/differences.html#fig-1" in html
     assert (">unexpected<" in html) != passed and (">known<" in html) == passed
 
 
@@ -137,7 +180,7 @@ def test_what_moved_since_an_earlier_report(register, tmp_path: Path):
     done = reproduce(names, out=tmp_path / "after", against=tmp_path / "before")
     found = {(one["what"], one["name"], one["after"]) for one in done.document["against"]["movements"]}
     assert found == {("fails now", "linear/fig1/one", "2"), ("measured", "linear/fig2/one", "1.0001")}
-    assert "Changes since" in _html(done)
+    assert "Changes since" in _html(done, "index.html")
     assert kept == {path: path.read_bytes() for path in (tmp_path / "before").rglob("*") if path.is_file()}
     quick = reproduce(["linear/fig3"], out=tmp_path / "quick", quick=True, against=tmp_path / "before")
     moved = quick.document["against"]["movements"]

@@ -124,7 +124,7 @@ def test_changed_settings_are_reported(calls, tmp_path: Path, capsys: pytest.Cap
         "not judged at these settings: it compares with the paper's own data" in printed
         and "unexpected: linear/fig1/size does not hold" in printed
     )
-    page, document = (tmp_path / "index.html").read_text(), json.loads((tmp_path / "claims.json").read_text())
+    page, document = (tmp_path / "linear-fig1.html").read_text(), json.loads((tmp_path / "claims.json").read_text())
     assert "Changed settings: size = 2" in page and "Not judged at these settings: it compares" in page
     assert document["figures"][0]["changed"] == {"size": 2}
     assert [claim["judged"] for claim in document["claims"]] == [True, False, True]
@@ -133,7 +133,7 @@ def test_changed_settings_are_reported(calls, tmp_path: Path, capsys: pytest.Cap
     assert main([*words, "--set", "size=3"]) == 1 and calls() == made + 1
     assert "not judged at these settings: there are no plateaus to judge" in capsys.readouterr().out
     assert main(words) == 0 and calls() == made + 2
-    assert "Changed settings" not in (tmp_path / "index.html").read_text()
+    assert "Changed settings" not in (tmp_path / "linear-fig1.html").read_text()
 
 
 WRONG = {
