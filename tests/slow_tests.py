@@ -115,7 +115,7 @@ SLOW = (
     "tests/figures/test_report.py::test_a_later_run_redoes_only_what_is_asked",
     "tests/figures/test_report.py::test_settings_that_json_cannot_hold_are_an_error_of_their_figure_alone",
     "tests/figures/test_report.py::test_the_files_of_a_figure",
-    "tests/figures/test_report.py::test_the_page_needs_nothing_else",
+    "tests/figures/test_report.py::test_the_pages_need_nothing_else",
     "tests/figures/test_report.py::test_the_same_twice",
     "tests/figures/test_report.py::test_what_moved_since_an_earlier_report",
     "tests/figures/test_report_settings.py",

@@ -42,7 +42,7 @@ def test_what_is_derived_follows_and_the_figure_itself_stays():
     changed = unchanged.with_changes({"context": 60, "seeds": SeedWords(["20:40"])})
     assert changed.settings.unit == pytest.approx(unchanged.settings.unit * (60 / 31) ** (2 / 3))
     assert changed.at(True).seeds == changed.at(False).seeds == tuple(range(20, 40))
-    assert figure("linear/fig3").settings == unchanged.settings and unchanged.settings.seeds[0] == 300
+    assert figure("linear/fig3").settings == unchanged.settings and unchanged.settings.seeds[0] == 500
 
 
 LEFT_OUT = "one left out"

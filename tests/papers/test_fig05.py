@@ -44,7 +44,7 @@ def stairs(run: xr.Dataset, *drops: tuple[float, float]) -> xr.Dataset:
     before = np.array([1.0, *(level for _, level in drops)])
     falls = [(b - a) / (1 + np.exp((t - TIMES) / 4)) for (t, _), b, a in zip(drops, before, before[1:], strict=False)]
     axis = run["loss"].dims[1]
-    losses = xr.Dataset({"loss": (("run", axis), (1 - sum(falls))[None])}, {"time": (axis, TIMES)})
+    losses = xr.Dataset({"loss": (("run", axis), (1 - np.sum(falls, axis=0))[None])}, {"time": (axis, TIMES)})
     return losses.assign_coords({axis: np.arange(TIMES.size)}) if axis != "time" else losses
 
 

@@ -73,8 +73,8 @@ def simulate(settings: Settings) -> Data:
 def train(runs: Sequence[_runs.Run], settings: Settings, predictions: xr.Dataset) -> tuple[xr.Dataset, xr.Dataset]:
     """Descent as published, with each number of heads: losses and what is read at the drops; and the whole of the first
     run with all drops and no near tie, which is shown."""
-    parts, shown = zip(*(train_with(runs, heads, settings, predictions) for heads in settings.heads), strict=True)
-    return xr.concat(parts, dim="run", combine_attrs="drop_conflicts"), shown[0]
+    trained = [train_with(runs, heads, settings, predictions) for heads in settings.heads]
+    return xr.concat([training for training, _ in trained], dim="run", combine_attrs="drop_conflicts"), trained[0][1]
 
 
 def train_with(
