@@ -253,8 +253,8 @@ function connectFiles() {
     });
     at("link").addEventListener("click", async () => {
         writeAddress();
-        try { await navigator.clipboard.writeText(location.href); tell("The link is in the clipboard."); }
-        catch { tell(location.href); }
+        tell(location.href); // what it stays at where the clipboard is refused, or asks first
+        try { await navigator.clipboard.writeText(location.href); tell("The link is in the clipboard."); } catch {}
     });
     at("store").addEventListener("click", async () => {
         tell("storing …");
