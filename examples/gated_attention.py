@@ -40,7 +40,7 @@ class GatedAttention(AbstractModel):
         return jnp.einsum("h,hij->ij", jax.nn.sigmoid(self.gate), self.scores)[None, None]
 
 
-class NormalisedKeys(AbstractModel):
+class NormalizedKeys(AbstractModel):
     """ŷ = Σ_h v_h (1/N) Σ_n y_n k_hnᵀ x_q, k_hn = K_h x_n / |K_h x_n|: linear in the query, and not in the context."""
 
     keys: Float[Array, "head key_dim dim"]
@@ -67,8 +67,8 @@ def main() -> None:
     print(f"gated: loss {float(run.loss[0, -1]):.4f}, theory's lowest {linear.minimal_loss(task):.4f}")
     print(f"components learned: {nearest_fixed_point(run, task, gated)['learned'].values[0, [0, -1]].tolist()}")
 
-    normalized = NormalisedKeys(2, heads=2, key=jax.random.key(2))
-    seeds = Ensemble.of([NormalisedKeys(2, heads=2, key=key) for key in jax.random.split(jax.random.key(3), 3)])
+    normalized = NormalizedKeys(2, heads=2, key=jax.random.key(2))
+    seeds = Ensemble.of([NormalizedKeys(2, heads=2, key=key) for key in jax.random.split(jax.random.key(3), 3)])
     flow(normalized, Sampled(batch), until=5.0, progress=False)
     online(seeds, task, batch_size=32, rate=0.1, steps=100, key=jax.random.key(4), progress=False)
     run = descend(normalized, Sampled(batch), rate=0.5, steps=500, progress=False)

@@ -34,7 +34,8 @@ class ComparedDrop(NamedTuple):
       them (merged attention) or there is no prediction.
     - `predicted`, `measured`: the times $t/\tau$; nan where there is none, or where rates are not known.
     - `predicted_step`, `measured_step`: the same as steps; nan where there are none.
-    - `uncertainty`: that of the predicted time, in $t/\tau$: of 100 at least some 95 are off by less.
+    - `uncertainty`: that of the predicted time, in $t/\tau$: of 100 at least some 95 are off by less. Nan for a finite
+      sample.
     - `error`: measured / predicted − 1.
     - `level`: the loss predicted after the drop.
     - `measured_level`: the loss on the plateau after it, halfway to the next drop by the logarithm of time, and after
@@ -223,6 +224,7 @@ def compare(trajectory: xr.Dataset, task: LinearTask, *, sample: Moments | Sampl
         drops = []
         for place, drop in enumerate(measured):
             when, predicted = axis.time(drop.time), _predicted(predictions[number], place, axis)
+            predicted = (*predicted[:-1], np.nan if sample is not None else predicted[-1])
             late = drop.status == "not reached" and predicted[2] > axis.times[-1]
             component, head = brought.get(place, (None, None))
             compared = ComparedDrop(
@@ -401,6 +403,6 @@ def _in_order(task: LinearTask, expected: int, brought: dict[int, tuple[int, int
 def _what_changes(population: np.ndarray, sample: np.ndarray) -> str:
     own, others = (", ".join(f"{level:.3g}" for level in levels) for levels in (sample, population))
     return (
-        f"predicted for the finite sample trained on: its levels are {own}; those of the population, {others}; ± "
-        "leaves out in what else the sample differs from infinitely many sequences"
+        f"predicted for the finite sample trained on: its levels are {own}; those of the population, {others}; "
+        "how far off times are is not known"
     )

@@ -131,7 +131,8 @@ def draw(
         loss.plot(times, values, color="tab:orange", lw=1.5, ls="-.", label=label, zorder=4)
         for drop in (drop for drop in course.drops if drop.time / unit <= points[-1]):
             halfway = np.interp(np.multiply(drop.time, (1 - 1e-9, 1 + 1e-9)), course.times, course.loss).mean()
-            ends = [(drop.time + off) / unit for off in (-drop.uncertainty, drop.uncertainty)]
+            off = drop.uncertainty or 0.0
+            ends = [(drop.time - off) / unit, (drop.time + off) / unit]
             loss.plot(ends, [halfway] * 2, color="tab:orange", lw=1.2, marker="|", markersize=6, zorder=4)
     top = _top(run, levels)
     _draw_levels(loss, levels, top, first)

@@ -17,6 +17,10 @@ from ._keys import Keys
 from ._kind import find_kind
 from ._prediction import DropForecast, Level
 
+FINITE = ("moments", "sampled")
+"""Objectives over finitely many sequences."""
+NO_UNCERTAINTY = "how far off times are is not known"
+
 
 class Described(NamedTuple):
     """What the theory of linear attention starts from: its own task, which may be that of the sample, and weights."""
@@ -71,7 +75,8 @@ def drops_of(experiment: Experiment, theory: Described) -> tuple[tuple[DropForec
     for drop in made:
         step = None if per_step is None else float(drop.time) / per_step
         head, component = (None if place is None else place + 1 for place in (drop.head, drop.component))
-        drops.append(DropForecast(float(drop.time), float(drop.uncertainty), step, head, component))
+        off = None if experiment.objective.kind in FINITE else float(drop.uncertainty)
+        drops.append(DropForecast(float(drop.time), off, step, head, component))
     return tuple(drops[: len(theory.levels) - 1]), made.reason or ""
 
 
@@ -104,7 +109,7 @@ def sample_of(experiment: Experiment) -> Any:
     >>> sw.experiments.sample_of(sw.Experiment()) is None
     True
     """
-    if experiment.objective.kind not in ("moments", "sampled"):
+    if experiment.objective.kind not in FINITE:
         return None
     return _sample(experiment, find_kind("task", experiment.task.kind).build)
 
@@ -132,7 +137,7 @@ def theory_task(experiment: Experiment, task: Any) -> tuple[Any, str]:
 
     >>> experiment = sw.Experiment(task={"dim": 2}, objective={"kind": "moments", "sequences": 100})
     >>> sw.experiments.theory_task(experiment, experiment.build_task())[1]
-    'predicted for the 100 sequences trained on'
+    'predicted for the 100 sequences trained on; how far off times are is not known'
     """
     from stepwell.analysis import sample_task
 
@@ -142,8 +147,8 @@ def theory_task(experiment: Experiment, task: Any) -> tuple[Any, str]:
     try:
         nearest = sample_task(task, sample, commuting=experiment.theory == "merged")
     except InvalidInput as error:
-        return task, f"predicted for infinitely many sequences: {error}"
-    return nearest, f"predicted for the {experiment.objective.sequences} sequences trained on"
+        return task, f"predicted for infinitely many sequences: {error}; {NO_UNCERTAINTY}"
+    return nearest, f"predicted for the {experiment.objective.sequences} sequences trained on; {NO_UNCERTAINTY}"
 
 
 def document(experiment: Experiment, theory: Described, drops: tuple[DropForecast, ...], reason: str) -> dict[str, Any]:
@@ -220,7 +225,8 @@ def _drop_lines(document: dict[str, Any]) -> list[str]:
     for drop, level in zip(drops, levels[1:], strict=False):
         step = f"  {drop['step']:>9.0f}" if stepped else ""
         head, component = ("all" if drop[name] is None else drop[name] for name in ("head", "component"))
-        time = f"{drop['time']:>13.6g}  {float(format(drop['uncertainty'], '.1e')):>8g}"
+        off = "-" if drop["uncertainty"] is None else format(float(format(drop["uncertainty"], ".1e")), "g")
+        time = f"{drop['time']:>13.6g}  {off:>8}"
         lines.append(f"{time}{step}  {as_loss(level):>13}  {head:>4}  {component:>9}")
     if len(drops) < len(levels) - 1:
         missing = counted(len(levels) - 1 - len(drops), "drop" if not drops else "later drop")

@@ -35,12 +35,12 @@ class Level:
 class DropForecast:
     """A drop of the loss: the time t/τ at which it is halfway down, its step if there are steps, who makes it.
 
-    Of 100 times at least some 95 are off by less than their `uncertainty`, in t/τ. Head and component count from 1;
-    None is all of them.
+    Of 100 times at least some 95 are off by less than their `uncertainty`, in t/τ; None where finitely many sequences
+    are trained on, in which case it is not known. Head and component count from 1; None is all of them.
     """
 
     time: float
-    uncertainty: float
+    uncertainty: float | None
     step: float | None
     head: int | None
     component: int | None

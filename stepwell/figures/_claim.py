@@ -246,7 +246,7 @@ class Origin:
         required = checks.number("required", how.pop("required", 1.0), least=0.0, above=True, most=1.0)
         rate = [sum(values) / len(values)] if values else []
         claim = self._compare(">=", id, statement, required, rate, **how)
-        each = [Value(label, held, 1.0, 0.0, bool(held)) for label, held in _labelled(labels, values)]
+        each = [Value(label, held, 1.0, 0.0, bool(held)) for label, held in _labeled(labels, values)]
         counts: Any = {"count": len(values), "pass_rate": rate[0], "values": tuple(each)} if rate else {}
         return claim if claim.unjudged else replace(claim, **counts)
 
@@ -287,7 +287,7 @@ class Origin:
         rate = sum(claim.passed for claim in single) / len(single)
         each = tuple(
             Value(label, one.measured, one.predicted, one.tolerance, one.passed)
-            for label, one in _labelled(_labels(measured, labels), single)
+            for label, one in _labeled(_labels(measured, labels), single)
         )
         return replace(decisive, count=len(single), pass_rate=rate, counted=counted, values=each)
 
@@ -317,7 +317,7 @@ def _plain(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _labelled(labels: list[str] | None, values: list[Any]) -> list[tuple[str | None, Any]]:
+def _labeled(labels: list[str] | None, values: list[Any]) -> list[tuple[str | None, Any]]:
     if labels is not None and len(labels) != len(values):
         raise InvalidInput(f"there are {len(labels)} labels of {len(values)} values; give one for each, or none")
     return list(zip(labels or [None] * len(values), values, strict=True))

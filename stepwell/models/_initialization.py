@@ -1,7 +1,6 @@
 """What initializations have in common, and what scores are multiplied by."""
 
 import functools
-import itertools
 import math
 from typing import Literal, get_args
 
@@ -23,23 +22,17 @@ Init = Literal["plain", "per-head", "stacked"]
 def gaussians(shapes: tuple[tuple[int, ...], ...], deviations: tuple[float, ...], *, key: RandomKey) -> list[Array]:
     """Independent Gaussian arrays of the given shapes and standard deviations.
 
-    One draw, taken apart by NumPy: every other operation of JAX would be compiled for these shapes alone, which takes
-    longer than all the rest. The draw is rounded up to a power of two, so that few sizes are compiled; number i of a
-    key does not depend on how many are drawn.
+    One draw, which NumPy takes apart where it is not traced: every other operation of JAX would be compiled for these
+    shapes alone, which takes longer than all the rest. The draw is rounded up to a power of two, so that few sizes are
+    compiled; number i of a key does not depend on how many are drawn.
     """
-    if isinstance(key, Tracer):
-        raise InvalidInput(
-            "random weights were asked for inside jax.jit or jax.vmap; make the models outside, and stack them by "
-            "Ensemble.of"
-        )
     require_weights(*shapes)
     sizes = [math.prod(shape) for shape in shapes]
-    drawn = np.asarray(_standard(key, 1 << max(sum(sizes) - 1, 1023).bit_length()))
-    parts = np.split(drawn[: sum(sizes)], list(itertools.accumulate(sizes))[:-1])
-    return [
-        jax.device_put(deviation * part.reshape(shape))
-        for deviation, part, shape in zip(deviations, parts, shapes, strict=True)
-    ]
+    drawn = _standard(key, 1 << max(sum(sizes) - 1, 1023).bit_length())
+    traced = isinstance(key, Tracer)  # in a function that is compiled as a whole, or by `eqx.filter_vmap`
+    parts = np.split(drawn if traced else np.asarray(drawn), np.cumsum(sizes))[:-1]
+    scaled = (deviation * part.reshape(shape) for deviation, part, shape in zip(deviations, parts, shapes, strict=True))
+    return list(scaled if traced else map(jax.device_put, scaled))
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -86,6 +79,8 @@ def clear(weight: Array, where: tuple, label_blocks: LabelBlocks) -> Array:
     checks.one_of("label_blocks", label_blocks, get_args(LabelBlocks))
     if label_blocks == "random":
         return weight
+    if isinstance(weight, Tracer):
+        return weight.at[where].set(0.0)
     kept = np.array(weight)
     kept[where] = 0.0
     return jax.device_put(kept)

@@ -113,9 +113,19 @@ def test_tasks_noise_and_lengths(capsys: pytest.CaptureFixture[str]):
 def test_the_levels_of_a_sample_are_its_own(capsys: pytest.CaptureFixture[str]):
     words = [*TASK, "--objective", "moments", "--sequences", "2000", "--seed", "5"]
     found = predicted(capsys, *words)
-    assert found["remark"] == "predicted for the 2000 sequences trained on"
+    assert found["remark"] == "predicted for the 2000 sequences trained on; how far off times are is not known"
     assert found["levels"] != pytest.approx(LEVELS, rel=1e-3)
     np.testing.assert_allclose(found["levels"], LEVELS, rtol=0.3)
+
+
+def test_times_of_a_finite_sample_have_no_uncertainty(capsys: pytest.CaptureFixture[str]):
+    """That of infinitely many sequences is too small for them by far."""
+    words = [*TASK, "--objective", "moments", "--sequences", "2000", "--scale", "1e-3"]
+    assert {drop["uncertainty"] for drop in predicted(capsys, *words)["drops"]} == {None}
+    assert all(drop["uncertainty"] > 0 for drop in predicted(capsys, *TASK, "--scale", "1e-3")["drops"])
+    assert main(["predict", *words]) == 0
+    first = capsys.readouterr().out.split("head  component\n")[1].splitlines()[0]
+    assert first.split()[1] == "-"
 
 
 def test_what_is_recorded_does_not_matter(capsys: pytest.CaptureFixture[str]):

@@ -1,5 +1,6 @@
 """A model stacked by `eqx.filter_vmap` is trained as the ensemble of its members."""
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +12,7 @@ from jaxtyping import Array, Float
 
 from stepwell._util.errors import InvalidInput
 from stepwell.dynamics import Ensemble, descend, flow, online
-from stepwell.models import AbstractModel, SeparateAttention
+from stepwell.models import AbstractModel, CubicMLP, MergedAttention, MultiHeadAttention, SeparateAttention
 from stepwell.objectives import Population, Sampled
 from stepwell.tasks import InContextRegression
 
@@ -83,3 +84,19 @@ def test_where_nothing_says_so_the_remedy_is_named():
 def test_what_has_no_common_first_axis_is_no_stack():
     with pytest.raises(InvalidInput, match="no common first axis"):
         Ensemble(Gated(KEYS[0]))
+
+
+@pytest.mark.parametrize(
+    "random",
+    [
+        partial(SeparateAttention.random, dim=2, heads=2, scale=0.1),
+        partial(MergedAttention.random, dim=2, heads=2, scale=0.1),
+        partial(CubicMLP.random, dim=2, heads=2, scale=0.1),
+        partial(MultiHeadAttention.random, dim=2, outputs=2, heads=2, scale=0.1),
+    ],
+    ids=lambda random: random.func.__self__.__name__,
+)
+def test_random_weights_of_ours_are_those_of_each_key(random):
+    stacked = eqx.filter_vmap(lambda key: random(key=key))(KEYS)
+    alone = Ensemble.of([random(key=key) for key in KEYS]).stacked
+    assert eqx.tree_equal(stacked, alone)

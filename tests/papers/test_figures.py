@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from failing_claims import badly_labelled
+from failing_claims import badly_labeled
 
 from stepwell.figures import FIGURES, Claim, Data, figure, statements
 
@@ -37,7 +37,7 @@ def test_an_identifier_belongs_to_one_claim(simulated, name: str):
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_value_says_what_it_belongs_to(simulated, name: str):
-    assert badly_labelled(judged(name, simulated(name))) == {}, "measured lacks coordinates, or the claim labels="
+    assert badly_labeled(judged(name, simulated(name))) == {}, "measured lacks coordinates, or the claim labels="
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -136,3 +137,13 @@ def test_the_last_level_of_a_long_context_keeps_its_digits(make_task):
 def test_eigenvalues_beyond_float64_are_refused():
     with pytest.raises(InvalidInput, match="other units"):
         linear.levels(InContextRegression(covariance([1e200]), 31))
+
+
+def test_escape_rates_of_large_tasks_take_little_memory(make_task):
+    """Of D matrices of D times D there would be 4 GB."""
+    lam = 1 / np.arange(1, 801)
+    tracemalloc.start()
+    rates = linear.escape_rates(make_task(lam, rotation=None))
+    assert tracemalloc.get_traced_memory()[1] < 2e8
+    tracemalloc.stop()
+    np.testing.assert_allclose(rates, lam**2, rtol=1e-12)

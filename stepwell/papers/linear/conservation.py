@@ -137,7 +137,7 @@ def run_descent(kind: str, objective: Moments, settings: Settings) -> xr.Dataset
     """Descent over the same time at each rate, all rates as one program: the largest drift."""
     rates = np.array(settings.rates)
     steps = np.round(settings.until / (2 * rates)).astype(int)
-    options: dict[str, Any] = {"record": Record(every=int(steps[-1]) // 160, snapshots=161), "progress": False}
+    options: dict[str, Any] = {"record": Record(every=max(int(steps[-1]) // 160, 1), snapshots=161), "progress": False}
     models = Ensemble.of([initial_model(kind, settings)] * rates.size)
     run = descend(models, objective, rate=rates, steps=int(steps[-1]), **options)
     within = run["snapshot"].values <= steps[:, None]

@@ -224,8 +224,19 @@ def escape_rates(task: LinearTask) -> PerComponent:
     [0.16, 0.09, 0.04, 0.01]
     """
     basis = regular_principal(task)
-    driven = [(basis.keys[:, m:] * basis.sizes[m:]) @ basis.queries[:, m:].T for m in range(basis.sizes.size)]
-    return np.linalg.norm(np.stack(driven), ord=2, axis=(1, 2))
+    keys, queries, sizes = basis.keys, basis.queries, basis.sizes
+    if _columns_are_orthogonal(keys) and _columns_are_orthogonal(queries):
+        alone = sizes * np.linalg.norm(keys, axis=0) * np.linalg.norm(queries, axis=0)
+        return np.maximum.accumulate(alone[::-1])[::-1]
+    return np.array([np.linalg.norm(keys[:, m:] * sizes[m:] @ queries[:, m:].T, 2) for m in range(sizes.size)])
+
+
+def _columns_are_orthogonal(matrix: Float[np.ndarray, "dim component"]) -> bool:
+    """Whether they are to rounding, as where the two covariances commute."""
+    products = matrix.T @ matrix
+    lengths = np.sqrt(np.diagonal(products))
+    apart = np.abs(products - np.diag(np.diagonal(products)))
+    return bool(np.all(apart <= 8 * len(matrix) * np.finfo(float).eps * np.outer(lengths, lengths)))
 
 
 def point_of(basis: Principal, learned: tuple[int, ...], maps: Float[np.ndarray, "component dim dim"]) -> FixedPoint:
