@@ -1,10 +1,10 @@
 """Gradient flow of separate attention to convergence, compiled.
 
-In population, N = 31: heads of rank one, D = 4, λ = .4 .3 .2 .1, 4 heads; of full rank, D = 8, λ in proportion 1/k, 9
-heads; and of rank one with D heads, D = 16 and 32, λ in proportion 1/k. There are D saddles to pass, where the time
-spent grows as 1/init.
-Beside the solver's steps stands the number that gradient descent would take over the same flow time at the largest
-rate that is stable at the end, 2/(largest eigenvalue of the Hessian). It is computed, not run.
+At infinitely many sequences, N = 31: heads of rank one, D = 4, λ = .4 .3 .2 .1, 4 heads; of full rank, D = 8, λ in
+proportion 1/k, 9 heads; and of rank one with D heads, D = 16 and 32, λ in proportion 1/k. There are D saddles to pass,
+where the time spent grows as 1/init. Beside the solver's steps stands the number that gradient descent would take over
+the same flow time at the largest rate that is stable at the end, 2/(largest eigenvalue of the Hessian). It is computed,
+not run.
 """
 
 import contextlib

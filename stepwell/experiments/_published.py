@@ -23,7 +23,7 @@ _TODAY, _PAPER = "script", "paper"
 _LOW_RANK_DIM = 8
 """The dimension in the published figures of low rank, which were made at another time than Fig 3."""
 _MOST_LENGTHS = 4096
-_START = (
+_SCHEME = (
     "initialization scheme of attnS (the published script has no such flag): "
     f"{_TODAY}, what that does today; {_PAPER}, what its figures were made with, per-head where --in_dim is "
     f"{_LOW_RANK_DIM} (Figs 4 and 12) and plain elsewhere (Fig 3); plain, standard deviation init; per-head, keys and "
@@ -40,7 +40,7 @@ def _flag(group: str, default: Any, text: str, sets: str = "", **options: Any) -
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """The published flags that decide what is trained, as given, and `start`, which chooses among its schemes.
+    """The published flags that decide what is trained, as given, and `scheme`, which chooses among its schemes.
 
     **Example:**
 
@@ -77,7 +77,7 @@ class Published:
     rank: int = _flag("model", 1, "rank of key and query, for attnS", "model separate rank")
     head_num: int = _flag("model", 1, "heads", "model separate heads")
     init: float = _flag("model", 0.01, "initialization scale", "model separate scale")
-    start: str = _flag("model", _TODAY, _START, choices=[_TODAY, _PAPER, *_SCHEMES])
+    scheme: str = _flag("model", _TODAY, _SCHEME, choices=[_TODAY, _PAPER, *_SCHEMES])
     track_value: bool = _flag("output", False, "record the value weight of each head at each step")
 
     @classmethod
@@ -130,7 +130,7 @@ class Published:
             cubic_feat=model.kind == "mlp",
             model=names[model.kind],
             softmax=model.get("activation") == "softmax",
-            start=_TODAY if model.get("scheme", _SCHEMES[-1]) == _SCHEMES[-1] else model.scheme,
+            scheme=_TODAY if model.get("scheme", _SCHEMES[-1]) == _SCHEMES[-1] else model.scheme,
             track_value=record.value_weights,
         )
         made, wanted = flags.experiment().canonical(), experiment.canonical()
@@ -164,7 +164,7 @@ class Published:
             model["activation"] = "softmax" if self.softmax else "linear"
         if kind == "separate":
             paper = "per-head" if self.in_dim == _LOW_RANK_DIM else "plain"
-            scheme = {_TODAY: _SCHEMES[-1], _PAPER: paper}.get(self.start, self.start)
+            scheme = {_TODAY: _SCHEMES[-1], _PAPER: paper}.get(self.scheme, self.scheme)
             model |= {"rank": self.rank, "scheme": scheme}
         record = {"test_sequences": self.testset_size} if self.testset_size else {}
         record |= {"value_weights": True} if self.track_value else {}
@@ -195,9 +195,9 @@ class Published:
             raise InvalidInput(f"--model {self.model} reads tokens; leave out --cubic_feat, or use --model mlp")
         if self.softmax and is_mlp:
             raise InvalidInput("--model mlp has no attention; leave out --softmax")
-        if self.model != "attnS" and self.start not in (_TODAY, _PAPER, "plain"):
+        if self.model != "attnS" and self.scheme not in (_TODAY, _PAPER, "plain"):
             raise InvalidInput(
-                f"--start {self.start} is for --model attnS; {self.model} has one scheme, plain: leave out --start"
+                f"--scheme {self.scheme} is for --model attnS; {self.model} has one scheme, plain: leave out --scheme"
             )
         for name, whitened in {"trainset_size": self.icl == 1, "testset_size": self.testset_size > 0}.items():
             size = getattr(self, name)
@@ -229,9 +229,9 @@ class Published:
 
 
 def add_published_flags(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """Add all flags of the published script to a parser, with its defaults, and `--start`.
+    """Add all flags of the published script to a parser, with its defaults, and `--scheme`.
 
-    The script has had several initialization schemes; `--start` names one, and is by default today's.
+    The script has had several initialization schemes; `--scheme` names one, and is by default today's.
 
     **Arguments:**
 

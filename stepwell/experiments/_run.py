@@ -148,7 +148,7 @@ def remarks(experiment: Experiment) -> list[str]:
         made.append("scale 0 is a fixed point: the weights will not move")
     if str(experiment.training.get("optimizer")).partition(":")[0] == "muon":
         made.append(
-            "muon amplifies rounding errors: among several seeds or in a sweep, a run diverges from itself alone"
+            "muon amplifies rounding errors: with several seeds or in a sweep, runs differ from those trained alone"
         )
     given, steps = experiment.record.given, experiment.training.get("steps")
     if isinstance(steps, int) and ("points" in given or "snapshots" in given):

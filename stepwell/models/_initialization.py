@@ -15,8 +15,8 @@ from stepwell._util.memory import require_arrays
 from stepwell._util.types import RandomKey
 
 LabelBlocks = Literal["zero", "random"]
-Init = Literal["plain", "per-head", "stacked"]
-"""How the standard deviations of random separate weights follow from one scale; see `init_deviations`."""
+Scheme = Literal["plain", "per-head", "stacked"]
+"""How the standard deviations of random separate weights follow from one scale; see `deviations_of`."""
 
 
 def gaussians(shapes: tuple[tuple[int, ...], ...], deviations: tuple[float, ...], *, key: RandomKey) -> list[Array]:
@@ -49,7 +49,7 @@ def require_weights(*shapes: tuple[int, ...]) -> None:
     )
 
 
-def init_deviations(init: Init, scale: float, *, heads: int, rank: int, width: int) -> tuple[float, float]:
+def deviations_of(scheme: Scheme, scale: float, *, heads: int, rank: int, width: int) -> tuple[float, float]:
     r"""The standard deviations of values, and of keys and queries, for tokens of `width` numbers.
 
     The published script has had three rules (docs/differences.md). With the scale s, they are
@@ -60,11 +60,11 @@ def init_deviations(init: Init, scale: float, *, heads: int, rank: int, width: i
 
     with H heads of rank R and the width E.
     """
-    checks.one_of("init", init, get_args(Init))
+    checks.one_of("scheme", scheme, get_args(Scheme))
     scale = check_scale(scale)
-    if init == "plain":
+    if scheme == "plain":
         return scale, scale
-    if init == "per-head":
+    if scheme == "per-head":
         return scale, scale / (rank * width) ** 0.5
     return scale / (heads * width * width) ** 0.5, scale / (heads * rank * width) ** 0.5
 

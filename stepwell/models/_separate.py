@@ -17,12 +17,12 @@ from stepwell._util.types import Activation, Normalization, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
 from ._initialization import (
-    Init,
     LabelBlocks,
+    Scheme,
     clear,
+    deviations_of,
     gaussians,
     head_scales,
-    init_deviations,
     require_weights,
     scaled_to,
 )
@@ -122,7 +122,7 @@ class SeparateAttention(AbstractAttention):
         rank: int = 1,
         scale: float,
         outputs: int = 1,
-        init: Init = "plain",
+        scheme: Scheme = "plain",
         label_blocks: LabelBlocks = "zero",
         key: RandomKey,
         **options: Unpack[AttentionOptions],
@@ -134,9 +134,9 @@ class SeparateAttention(AbstractAttention):
         - `dim`: the dimension of an input x.
         - `heads`: the number of heads.
         - `rank`: the number of pairs of key and query in a head. Above `dim` it is allowed, with a warning.
-        - `scale`: the standard deviation of a weight, or what `init` makes of it.
+        - `scale`: the standard deviation of a weight, or what `scheme` makes of it.
         - `outputs`: the number of labels of a token.
-        - `init`: the initialization scheme: how the standard deviations follow, with width = dim + outputs. "plain":
+        - `scheme`: the initialization scheme: how the standard deviations follow, with width = dim + outputs. "plain":
           `scale` for all weights, as in Fig 3 of the linear-attention paper. "per-head": `scale` for values and
           scale/√(rank · width) for keys and queries, as in its Figs 4 and 12. "stacked": scale/√size, the size counting
           the entries of a whole matrix over all heads (heads · width² for the value, heads · rank · width for key and
@@ -149,7 +149,7 @@ class SeparateAttention(AbstractAttention):
         if rank > dim:
             warnings.warn(f"rank {rank} is above the dimension {dim}; rank {dim} can do the same", stacklevel=2)
         width = dim + checks.whole("outputs", outputs)
-        square, thin = init_deviations(init, scale, heads=heads, rank=rank, width=width)
+        square, thin = deviations_of(scheme, scale, heads=heads, rank=rank, width=width)
         shapes = (heads, outputs, width), (heads, rank, width), (heads, rank, dim)
         value, keys, queries = gaussians(shapes, (square, thin, thin), key=key)
         value, keys = clear(value, np.s_[:, :, :dim], label_blocks), clear(keys, np.s_[:, :, dim:], label_blocks)

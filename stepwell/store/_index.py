@@ -2,7 +2,7 @@
 
 A shard is one row, and each of its columns another, with the values of all its runs as one blob: a million runs are a
 few thousand rows, and NumPy compares the values. The index is nothing but a copy: it is brought up to date with the
-files before every question, made anew where it is missing or damaged, and held in memory where it cannot be written.
+files before every question, rebuilt where it is missing or damaged, and held in memory where it cannot be written.
 Files are known by name, size and time of change; a file of which one differs is verified and read again. Times are
 compared for equality only: clocks differ between machines, and jump.
 """
@@ -36,7 +36,7 @@ NAME = "index.sqlite"
 EARLIER = "of an earlier version of Stepwell"  # said of files that were written by one
 SHARD = re.compile(r"([0-9a-f]{2})/\1[0-9a-f]{30}\.nc")  # names of shards, below the folder of shards
 _SCHEMA = (
-    "PRAGMA synchronous = OFF",  # what a power cut spoils has a wrong checksum, and is made anew
+    "PRAGMA synchronous = OFF",  # what a power cut spoils has a wrong checksum, and is rebuilt
     "PRAGMA page_size = 32768",  # blobs are of this order
     "CREATE TABLE IF NOT EXISTS shards (file TEXT PRIMARY KEY, size INTEGER, stamp TEXT, about TEXT, names BLOB, "
     "problem TEXT, crc INTEGER)",

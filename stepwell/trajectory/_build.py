@@ -180,7 +180,7 @@ def describe(thing: Any) -> Any:
             if field.name in weights:
                 made[field.name] = digest(np.asarray(value))
             elif recipe is not None and not (isinstance(thing, AbstractModel) or field.metadata.get("static", False)):
-                continue  # it will be made again
+                continue  # the recipe builds it
             elif not field.name.startswith("_") or isinstance(thing, AbstractTask):
                 # Of a task what it has computed is kept too: from its matrices other digits might come.
                 made[field.name] = _of_task(value) if isinstance(thing, AbstractTask) else describe(value)

@@ -177,7 +177,7 @@ def test_the_head_that_learned_is_the_one_that_grew():
     angle = 0.7
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     task = InContextRegression(np.diag([1.0, 0.3]), 31, task_covariance=turn @ np.diag([1.0, 0.07]) @ turn.T)
-    model = SeparateAttention.random(dim=2, heads=2, scale=0.05, init="plain", key=jax.random.key(33))
+    model = SeparateAttention.random(dim=2, heads=2, scale=0.05, scheme="plain", key=jax.random.key(33))
     run = flow(model, Population(task), record=Record(spacing="steps"), progress=False)
     drop = compare(run, task).drops[1]
     own, other = drop.measured_head - 1, 2 - drop.measured_head  # pyright: ignore

@@ -182,7 +182,7 @@ PUBLISHED = {
     "--head": "head_num",
     "--ini": "init",
     "--sh": "show",
-    "--st": "start",
+    "--schem": "scheme",
     "--trac": "track_value",
     "--ov": "overwrite",
     "--out": "out",
@@ -200,7 +200,7 @@ def test_abbreviations(flag: str, meaning: str | None):
         with pytest.raises(InvalidInput, match="could match"):
             parser.parse_args([flag, "7"])
         return
-    given = {"model": ["mlp"], "start": ["plain"]}.get(meaning, ["7"])
+    given = {"model": ["mlp"], "scheme": ["plain"]}.get(meaning, ["7"])
     flags = isinstance(getattr(default, meaning), bool)
     for words in [[flag]] if flags else [[flag, *given], [f"{flag}={given[0]}"]]:
         found = parser.parse_args(words)
@@ -208,23 +208,23 @@ def test_abbreviations(flag: str, meaning: str | None):
         assert changed == [meaning]
 
 
-STARTS = {
+SCHEMES = {
     "today's script": ([], "stacked"),
-    "Fig 3": (["--start", "paper"], "plain"),
-    "Figs 4 and 12": (["--start", "paper", "--in_dim", "8"], "per-head"),
-    "a rule by name": (["--start", "per-head"], "per-head"),
+    "Fig 3": (["--scheme", "paper"], "plain"),
+    "Figs 4 and 12": (["--scheme", "paper", "--in_dim", "8"], "per-head"),
+    "a scheme by name": (["--scheme", "per-head"], "per-head"),
 }
 
 
-@pytest.mark.parametrize("words, rule", STARTS.values(), ids=STARTS)
-def test_starts_are_those_of_the_rules(words: list[str], rule):
+@pytest.mark.parametrize("words, scheme", SCHEMES.values(), ids=SCHEMES)
+def test_initial_weights_are_those_of_the_scheme(words: list[str], scheme):
     experiment = experiment_of_command(["--model", "attnS", "--head", "3", "--rank", "2", "--seed", "5", *words])
     drawn = SeparateAttention.random(
         dim=len(experiment.task.eigenvalues),
         heads=3,
         rank=2,
         scale=0.01,
-        init=rule,
+        scheme=scheme,
         normalization="none",
         key=jax.random.key(5),
     )
@@ -232,10 +232,10 @@ def test_starts_are_those_of_the_rules(words: list[str], rule):
         np.testing.assert_array_equal(weight, drawn.weights()[name])
 
 
-def test_with_the_start_of_the_paper_all_four_drops_come():
-    """Fig 3's command, at infinitely many sequences; with today's start the run is still on an early plateau."""
+def test_with_the_initialization_of_the_paper_all_four_drops_come():
+    """Fig 3's command, at infinitely many sequences; with today's scheme the run is still on an early plateau."""
     command = ["--model", "attnS", "--head", "5", "--epoch", "10001", "--lr", "0.02"]
-    for words, components in ([["--start", "paper"], 4], [[], 2]):
+    for words, components in ([["--scheme", "paper"], 4], [[], 2]):
         experiment = experiment_of_command([*command, *words])
         experiment = experiment.replace(task={"centered": None, "whitened": None}, objective="population")
         loss = float(experiment.run(progress=False)["loss"][0, -1])
@@ -272,7 +272,7 @@ COMMANDS = {
     "Fig 1": "--model attnM --head 8 --init 1e-6 --show",
     "Fig 1, MLP": "--model mlp --cubic_feat --head 8 --init 1e-6 --show",
     "Fig 3": "--model attnS --head 5 --init 1e-2 --epoch 10001 --lr 0.02 --trainset_size 80000",
-    "Fig 4": "--model attnS --in_dim 8 --head 9 --KQ_dim 4 --init 1e-2 --epoch 20001 --lr 0.02 --start paper",
+    "Fig 4": "--model attnS --in_dim 8 --head 9 --KQ_dim 4 --init 1e-2 --epoch 20001 --lr 0.02 --scheme paper",
     "Fig 14": "--model attnM --head 8 --icl 0.6 --white_cov --lr 0.0005 --epoch 5001 --testset 1000 --track",
     "varying lengths": "--model attnS --vary_len --seq 9 --rank 2 --out_dim 2",
     "softmax": "--softmax --head 4 --trainset_size 60 --seed 0",
@@ -287,7 +287,7 @@ def test_flags_to_an_experiment_and_back(command: str):
     described = Published.of_experiment(experiment)
     assert described.experiment() == experiment
     given = vars(_parser().parse_args(command.split()))
-    but = {"start", "white_cov"} if experiment.task.eigenvalues == (1.0,) else {"start"}
+    but = {"scheme", "white_cov"} if experiment.task.eigenvalues == (1.0,) else {"scheme"}
     assert all(value == given[name] for name, value in vars(described).items() if name not in but)
 
 
@@ -318,8 +318,8 @@ def test_dry_run_prints_the_experiment(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 REFUSED = {
-    "a start that merged attention has not": (["--start", "per-head"], "leave out --start"),
-    "unknown start": (["--model", "attnS", "--start", "today"], "stacked"),
+    "a scheme that merged attention has not": (["--scheme", "per-head"], "leave out --scheme"),
+    "unknown scheme": (["--model", "attnS", "--scheme", "today"], "stacked"),
     "no heads": (["--head_num", "0"], "--head_num is 0"),
     "mixture above one": (["--icl", "1.5"], "from 0 to 1"),
     "mixture below zero": (["--icl", "-0.1"], "from 0 to 1"),

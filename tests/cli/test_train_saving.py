@@ -176,7 +176,7 @@ def test_a_real_limit_on_files_is_no_crash(tmp_path: Path):
     assert endings(tmp_path / "runs") == set() and not list(tmp_path.rglob("*.nc"))
 
 
-def test_a_folder_that_was_removed_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_folder_that_was_removed_is_created_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def removed(*arguments, **options):
         trajectory = run(*arguments, **options)
         shutil.rmtree(tmp_path / "runs")

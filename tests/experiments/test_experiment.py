@@ -340,7 +340,7 @@ def test_it_is_at_the_top_of_the_package():
         ({"training": {"kind": "descent", "steps": 9}, "record": {"spacing": "log"}}, []),  # none was given
         (
             {"training": {"kind": "descent", "optimizer": "muon:beta=0.9"}},
-            ["muon amplifies rounding errors: among several seeds or in a sweep, a run diverges from itself alone"],
+            ["muon amplifies rounding errors: with several seeds or in a sweep, runs differ from those trained alone"],
         ),
     ],
 )

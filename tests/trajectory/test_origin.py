@@ -29,7 +29,7 @@ def _spectral() -> SpectralAttention:
 
 MADE = {
     "merged": lambda: sw.MergedAttention.random(**SIZES, label_blocks="random", activation="softmax"),
-    "separate": lambda: sw.SeparateAttention.random(**SIZES, init="stacked"),
+    "separate": lambda: sw.SeparateAttention.random(**SIZES, scheme="stacked"),
     "mlp": lambda: CubicMLP.random(**SIZES),
     "multi-head": lambda: MultiHeadAttention.random(dim=2, outputs=2, heads=2, scale=0.1, key=KEY),
     "aligned": lambda: sw.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=[0.1, 0.2]),

@@ -130,7 +130,7 @@ def separate(
 
     from stepwell.models import SeparateAttention
 
-    options: Any = {"scale": scale, "init": scheme, "activation": activation, "normalization": normalization}
+    options: Any = {"scale": scale, "scheme": scheme, "activation": activation, "normalization": normalization}
     with warnings.catch_warnings(action="ignore"):  # of a rank above the dimension, of which `remarks` tells
         made = _drawn(SeparateAttention, task, key, heads, rank=rank, **options)
     return made.balanced() if balanced else made

@@ -76,7 +76,7 @@ class Settings:
     @cached_property
     def experiment(self) -> Experiment:
         """What the command of the published README trains, from the initialization that the figure was made with:
-        `python train.py --model attnS --head 5 --init 1e-2 --lr 0.02 --start paper`."""
+        `python train.py --model attnS --head 5 --init 1e-2 --lr 0.02 --scheme paper`."""
         return Experiment(
             task={"dim": DIM, "context": self.context, "centered": True, "whitened": True},
             model={"heads": self.heads[0], "scale": self.init, "normalization": "none"},
@@ -114,7 +114,9 @@ def initial_models(settings: Settings, init: float) -> list[SeparateAttention]:
     """The initialization of the figure, with 1/N: the same draw at every size."""
     scale = init * settings.paper_scale
     return [
-        SeparateAttention.random(dim=DIM, heads=settings.heads[0], scale=scale, init="plain", key=jax.random.key(seed))
+        SeparateAttention.random(
+            dim=DIM, heads=settings.heads[0], scale=scale, scheme="plain", key=jax.random.key(seed)
+        )
         for seed in settings.flow_seeds
     ]
 

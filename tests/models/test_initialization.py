@@ -30,21 +30,21 @@ def test_label_blocks_can_be_random_too():
 
 
 @pytest.mark.parametrize(
-    ("start", "value", "pair"),
+    ("scheme", "value", "pair"),
     [
         ("plain", 0.5, 0.5),
         ("per-head", 0.5, 0.5 / np.sqrt(4 * 9)),
         ("stacked", 0.5 / np.sqrt(100 * 81), 0.5 / np.sqrt(100 * 4 * 9)),
     ],
 )
-def test_the_starts_of_separate_attention(start, value, pair):
-    model = SeparateAttention.random(dim=8, heads=100, rank=4, scale=0.5, init=start, key=KEY)
+def test_the_schemes_of_separate_attention(scheme, value, pair):
+    model = SeparateAttention.random(dim=8, heads=100, rank=4, scale=0.5, scheme=scheme, key=KEY)
     deviation_is(model.value[..., 8:], value)
     deviation_is(model.key[..., :8], pair)
     deviation_is(model.query, pair)
 
 
-def test_a_balanced_merged_start_has_equal_norms():
+def test_a_balanced_merged_initialization_has_equal_norms():
     model = MergedAttention.random(dim=3, heads=4, scale=0.1, outputs=2, key=KEY).balanced()
     np.testing.assert_allclose(np.sum(model.value**2, axis=(1, 2)), np.sum(model.key_query**2, axis=(1, 2)))
 
