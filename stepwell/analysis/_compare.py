@@ -1,5 +1,6 @@
 """One comparison of theory and run; table, terminal, page and figure are renderings of it."""
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -192,7 +193,7 @@ def compare(trajectory: xr.Dataset, task: LinearTask, *, sample: Moments | Sampl
     weights = weights_of(trajectory)
     units = convention(trajectory, task, weights)
     predictor = linear.PREDICTORS[weights.theory]
-    own, remarks = task, []
+    own, remarks = task, _one_task_for_all(trajectory)
     if sample is not None:
         try:
             own = sample_task(task, sample, commuting=weights.theory == "merged")
@@ -246,6 +247,22 @@ def compare(trajectory: xr.Dataset, task: LinearTask, *, sample: Moments | Sampl
         initial = {name: value[number] for name, value in start.items()}
         runs.append(ComparedRun(weights.theory, own, initial, levels[learned], learned, tuple(drops)))
     return Comparison(tuple(runs), "step" in trajectory.dims, tuple(remarks))
+
+
+def _one_task_for_all(trajectory: xr.Dataset) -> list[str]:
+    """A remark on several runs that were each trained on a loss of its own; of an experiment's they are refused."""
+    try:
+        loss = json.loads(trajectory.attrs["configuration"])["objective"]["class"]
+    except (KeyError, ValueError, TypeError):
+        return []
+    if trajectory.sizes["run"] == 1 or loss != "Ensemble":
+        return []
+    if "experiment" in trajectory.attrs:
+        raise InvalidInput(
+            "each run of the experiment has a task of its own, and one task is given for all; leave it out, as in "
+            "run.stepwell.compare() or run.stepwell.plot(), or take one run, such as run.isel(run=[0])"
+        )
+    return ["each run was trained on a loss of its own; all are predicted from one task"]
 
 
 def _plain(value: Any) -> Any:

@@ -133,7 +133,7 @@ def loss_at(trajectory: xr.Dataset, points: Float[np.ndarray, " point"]) -> Floa
 
 @checked
 def draw_staircase(
-    trajectory: xr.Dataset, task: LinearTask | None = None, *, log: bool = False, title: str = ""
+    trajectory: xr.Dataset, task: LinearTask | Comparison | None = None, *, log: bool = False, title: str = ""
 ) -> Figure:
     """Return a figure of the loss against steps or time; with a task, with the theory's levels and predicted drops.
 
@@ -142,7 +142,9 @@ def draw_staircase(
     **Arguments:**
 
     - `trajectory`: what `descend`, `online` or `flow` returned, one run or an ensemble.
-    - `task`: the regression that it was trained on. By default nothing but the loss is drawn, which needs no theory.
+    - `task`: the regression that it was trained on, or the `Comparison` of an experiment's run, as
+      `experiments.compare_run` returns it, for each seed with its own task. By default nothing but the loss is drawn,
+      which needs no theory.
     - `log`: whether the axis of steps or time is logarithmic.
     - `title`: a title, by default none.
 
@@ -160,7 +162,7 @@ def draw_staircase(
     """
     axis = curve_axis(trajectory)
     points = trajectory[axis].values.astype(float)
-    compared = None if task is None else _compared(trajectory, task)
+    compared = task if isinstance(task, Comparison) or task is None else _compared(trajectory, task)
     with styled():
         figure = new_figure(6.4, 3.8)
         axes = figure.subplots()
@@ -170,9 +172,12 @@ def draw_staircase(
             width = 1.6 if count == 1 else 1.0 if count <= _MANY else 0.7
             axes.plot(points, loss, color=BLACK, linewidth=width, label=label)
         if compared is not None:
-            draw_levels(axes, compared.runs[0].levels, compared.runs[0].learned)
+            first, *others = compared.runs
+            for levels in [run.levels for run in others if not np.allclose(run.levels, first.levels, atol=0.0)]:
+                axes.hlines(levels, 0, 1, "#767676", ":", linewidth=0.5, zorder=0, transform=axes.get_yaxis_transform())
+            draw_levels(axes, first.levels, first.learned)
             _draw_drops(axes, compared, points)
-        elif task is not None:
+        elif task is not None and not isinstance(task, Comparison):
             draw_levels(axes, linear.levels(task))
         set_points(axes, trajectory, log=log)
         finite = trajectory["loss"].values[np.isfinite(trajectory["loss"].values)]
@@ -194,9 +199,8 @@ def _compared(trajectory: xr.Dataset, task: Any) -> Comparison | None:
 
 def _draw_drops(axes: Any, compared: Comparison, points: np.ndarray) -> None:
     """A mark halfway between two levels, where the theory says that the loss passes."""
-    levels = compared.runs[0].levels
     predicted = np.array([drop.predicted_step if compared.stepped else drop.predicted for drop in compared.drops])
-    half = np.array([(levels[drop.drop - 1] + levels[drop.drop]) / 2 for drop in compared.drops])
+    half = np.concatenate([(run.levels[:-1] + run.levels[1:]) / 2 for run in compared.runs])
     within = (predicted > points[0]) & (predicted <= points[-1])
     late = [time for time, drop in zip(predicted, compared.drops, strict=True) if drop.status == "after the end"]
     if within.any() or late:

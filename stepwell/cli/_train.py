@@ -181,6 +181,8 @@ class _Theory(NamedTuple):
     asked: bool = False
     course: "Course | None" = None
     comparison: "Comparison | None" = None
+    others: "tuple[Prediction, ...]" = ()
+    """Those of the other seeds, if they are asked for and not in the comparison."""
 
 
 def _write_rest(
@@ -207,14 +209,19 @@ def _write_rest(
 def _with_theory(job: Job, run: "xr.Dataset", theory: _Theory) -> _Theory:
     from stepwell.experiments import compare_run
 
+    points = run.sizes[run["loss"].dims[-1]]
+    compared = "time" in run.coords and points > 1 and not job.experiment.no_comparison()
+    if not compared and job.seeds is not None:
+        theory = theory._replace(others=tuple(job.experiment.replace(seed=seed).predict() for seed in job.seeds[1:]))
     if "time" not in run.coords:
         job.say("--theory: times are predicted for gradient descent at a constant rate, and not for other optimizers")
         return theory
     course, reason = theory.prediction.course(float(run["time"].values.ravel()[-1]))
-    points = run.sizes[run["loss"].dims[-1]]
-    compared = points > 1 and not job.experiment.no_comparison()
     if reason and not compared:  # a comparison says it itself
         job.say(f"--theory: {reason}")
+    for other in theory.others:
+        if other.reason and other.reason not in reason:
+            job.say(f"--theory: seed {other.experiment.seed}: {other.reason}")
     return theory._replace(course=course, comparison=compare_run(run) if compared else None)
 
 
@@ -282,14 +289,52 @@ def _report(job: Job, run: "xr.Dataset", theory: _Theory, files: "dict[str, Path
         "time_unit": run["time"].attrs["units"] if timed else None,
         "first_loss": {name: _number(values[0]) for name, values in present.items()},
         "final_loss": {name: _number(values[-1]) for name, values in present.items()},
-        "levels": [level.loss for level in theory.prediction.levels],
-        "learned": [level.learned for level in theory.prediction.levels],
-        "predicted_drops": theory.prediction.document.get("drops") if theory.asked else None,
+        **_predicted_of(job.seeds, theory),
         "drops": None if compared is None else compared.records(),
         "remarks": [] if compared is None else list(compared.remarks),
         "files": {kind: str(path) for kind, path in files.items()},
         "seconds": round(seconds, 3),
     }
+
+
+def _predicted_of(seeds: list[int] | None, theory: _Theory) -> dict[str, Any]:
+    if seeds is None:
+        return _predicted(theory.prediction, theory.asked)
+    return {"predictions": _predictions(seeds, theory)}
+
+
+def _predicted(prediction: "Prediction", asked: bool) -> dict[str, Any]:
+    return {
+        "levels": [level.loss for level in prediction.levels],
+        "learned": [level.learned for level in prediction.levels],
+        "predicted_drops": prediction.document.get("drops") if asked else None,
+    }
+
+
+def _predictions(seeds: list[int], theory: _Theory) -> list[dict[str, Any]]:
+    """What is predicted of each seed; of the first alone, its levels, if the theory is not asked for."""
+    if theory.comparison is None:
+        each = (theory.prediction, *theory.others)
+        return [{"seed": one.experiment.seed, **_predicted(one, theory.asked)} for one in each]
+    return [
+        {
+            "seed": seed,
+            "levels": run.levels.tolist(),
+            "learned": run.learned,
+            "predicted_drops": [
+                {
+                    "time": drop.predicted,
+                    "uncertainty": _number(drop.uncertainty),
+                    "step": _number(drop.predicted_step),
+                    "head": drop.head,
+                    "component": drop.component,
+                }
+                for drop in run.drops
+                if math.isfinite(drop.predicted)
+            ],
+        }
+        for seed, run in zip(seeds, theory.comparison.runs, strict=True)
+    ]
 
 
 def _number(value: Any) -> float | None:
@@ -313,9 +358,11 @@ def _summary(experiment: Experiment, report: dict[str, Any], compared: "Comparis
     lines.append(f"{experiment.training.kind}, {steps}{at}{report['outcome']} in {report['seconds']:.1f} s")
     if compared is not None:
         lines += compared.lines("seed" if "seeds" in report else "")
-    elif report["predicted_drops"]:
-        times = ", ".join(f"{drop['time']:.6g}" for drop in report["predicted_drops"])
-        lines.append(f"predicted drops at t/τ = {times}")
+    else:
+        for one in report.get("predictions", [report]):
+            times = ", ".join(f"{drop['time']:.6g}" for drop in one["predicted_drops"] or [])
+            of = f"seed {one['seed']}: " if "seed" in one else ""
+            lines += [f"{of}predicted drops at t/τ = {times}"] if times else []
     lines += [f"{kind}: {path}" for kind, path in report["files"].items()]
     return "\n".join(lines)
 

@@ -235,8 +235,8 @@ class Experiment:
 
         - `trajectory`: what `run` returned, or what `stepwell.load` read.
 
-        **Returns:** the experiment; of several seeds that of the first. `InvalidInput` is raised where the trajectory
-        was made by hand, of objects.
+        **Returns:** the experiment; of several seeds that of the first run. `InvalidInput` is raised where the
+        trajectory was made by hand, of objects.
 
         **Example:**
 

@@ -212,8 +212,8 @@ def compare_run(trajectory: "xr.Dataset") -> "Comparison":
 
     - `trajectory`: what `Experiment.run` returned, or what `load` read.
 
-    **Returns:** the `analysis.Comparison`, with a run for each seed. `InvalidInput` is raised where there is no theory
-    of the experiment.
+    **Returns:** the `analysis.Comparison`, with a run for each seed that the trajectory has. `InvalidInput` is raised
+    where there is no theory of the experiment.
 
     **Example:**
 
@@ -229,7 +229,7 @@ def compare_run(trajectory: "xr.Dataset") -> "Comparison":
     experiment, seeds = experiment_and_seeds(trajectory)
     if reason := no_comparison(experiment):
         raise InvalidInput(f"{reason}; nothing is compared")
-    each = [experiment.replace(seed=seed) for seed in ([experiment.seed] if seeds is None else seeds)]
+    each = [experiment.replace(seed=seed) for seed in seeds or [experiment.seed]]
     alone = [trajectory.isel(run=[number]) for number in range(len(each))]
     made = [compare(run, one.build_task(), sample=sample_of(one)) for run, one in zip(alone, each, strict=True)]
     remarks = dict.fromkeys(remark for one in made for remark in one.remarks)

@@ -129,13 +129,20 @@ def remembering(trajectory: "xr.Dataset", experiment: Experiment, seeds: list[in
 
 
 def experiment_and_seeds(trajectory: "xr.Dataset") -> tuple[Experiment, list[int] | None]:
-    """The experiment of a trajectory, and its seeds if there are several."""
+    """The experiment of the first run in a trajectory, and the seeds of its runs if they are of several.
+
+    Seeds are those of the coordinate `run`: some runs may have been taken, or put into another order.
+    """
     try:
         document = json.loads(trajectory.attrs["experiment"])
-        seeds = document.pop("seeds", None)
+        several = document.pop("seeds", None)
     except (KeyError, ValueError, TypeError, AttributeError):
         raise InvalidInput("the trajectory does not say which experiment it is of; it was made of objects") from None
-    return Experiment.from_dict(document, "the trajectory"), seeds
+    experiment = Experiment.from_dict(document, "the trajectory")
+    seeds = trajectory["run"].values.ravel().tolist() if "run" in trajectory.coords else []
+    if not seeds or not all(isinstance(seed, int) for seed in seeds):
+        raise InvalidInput(f"the coordinate run of the trajectory is {seeds}; it must have the seeds of the experiment")
+    return experiment.replace(seed=seeds[0]), None if several is None and len(seeds) == 1 else seeds
 
 
 def remarks(experiment: Experiment) -> list[str]:

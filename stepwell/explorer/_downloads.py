@@ -203,7 +203,7 @@ import stepwell as sw
 )
 run = experiment.run(progress=False)
 print(f"final loss {{float(run['loss'][0, -1]):.10g}}")
-{compared}run.stepwell.plot({task}log=True).savefig("{name}.png")
+{compared}run.stepwell.plot(log=True).savefig("{name}.png")
 '''
 
 
@@ -213,9 +213,8 @@ def _script(states: Sequence[State]) -> bytes:
     loads = "".join(f"sw.experiments.load_kinds({path!r})\n" for path in _files(experiment))
     predicted = not experiment.no_comparison()
     compared = "print(run.stepwell.compare())  # drops, predicted and measured, in t/τ\n" if predicted else ""
-    task = "experiment.build().task, " if predicted else ""
     return _SCRIPT.format(
-        loads=loads and f"{loads}\n", sections="\n".join(lines), compared=compared, task=task, name=_NAME
+        loads=loads and f"{loads}\n", sections="\n".join(lines), compared=compared, name=_NAME
     ).encode()
 
 

@@ -1,5 +1,6 @@
 """`run.stepwell`: what one does most with a trajectory, as methods of it."""
 
+import contextlib
 import json
 import sys
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import xarray as xr
 
 from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 from stepwell.models import AbstractModel
 
 from ._build import model_at
@@ -23,7 +25,10 @@ class Accessor:
         self._trajectory = trajectory
 
     def plot(self, task: Any = None, **options: Any) -> Any:
-        """Return the loss with, for a `task`, the theory: `stepwell.draw_staircase`."""
+        """Return the loss with the theory of a `task`, by default of the experiment: `stepwell.draw_staircase`."""
+        if task is None and "experiment" in self._trajectory.attrs:
+            with contextlib.suppress(InvalidInput):  # where there is no theory, the loss is drawn alone
+                task = _package().experiments.compare_run(self._trajectory)
         return _package().draw_staircase(self._trajectory, task, **options)
 
     def weights(self, **options: Any) -> Any:

@@ -80,6 +80,14 @@ def test_a_table_for_an_ensemble(task):
     assert table.attrs["unit"] == PAPER_UNIT and bool(table["measured_step"].isna().all())
 
 
+def test_one_task_for_runs_with_losses_of_their_own_is_remarked_on(task):
+    starts = [SeparateAttention.aligned(jnp.eye(2), heads=2, scale=s) for s in (0.1, 0.05)]
+    losses = [Population(each) for each in (task, InContextRegression(covariance([0.9, 0.6]), 31))]
+    run = flow(Ensemble.of(starts), Ensemble.of(losses), progress=False)
+    assert compare(run, task).remarks == ("each run was trained on a loss of its own; all are predicted from one task",)
+    assert compare(run.isel(run=[0]), task).remarks == ()
+
+
 def test_levels_are_measured_on_the_plateaus(task):
     """Between two drops, and at the end; not where the run ends before a drop does."""
     model = SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.001)

@@ -410,7 +410,7 @@ def test_separate_drops_are_where_the_theory_says(tmp_path: Path, capsys: pytest
 
 
 def test_seeds_are_predicted_as_if_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Each from its own covariance, sample and initial weights; the plot, from those of the first."""
+    """Each from its own covariance, sample and initial weights."""
     words = "--dim 2 --context 9 --objective moments --sequences 200 --scale 0.02 --heads 2 --theory".split()
     words += "--training descent --rate 0.2 --steps 1500".split()
     together = report(capsys, tmp_path, *words, "--seeds", "2", "0", "1")
@@ -422,9 +422,24 @@ def test_seeds_are_predicted_as_if_alone(tmp_path: Path, capsys: pytest.CaptureF
             assert row.keys() == other.keys()
             for name, value in row.items():
                 assert value == (pytest.approx(other[name], rel=1e-6) if isinstance(value, float) else other[name])
-        if seed == 2:
-            assert together["predicted_drops"] == alone["predicted_drops"] and together["levels"] == alone["levels"]
+        (own,) = (one for one in together["predictions"] if one["seed"] == seed)
+        assert own["levels"] == alone["levels"] and own["learned"] == alone["learned"]
+        for drop, other in zip(own["predicted_drops"], alone["predicted_drops"], strict=True):
+            assert drop == pytest.approx(other, rel=1e-6)
+    assert not {"levels", "learned", "predicted_drops"} & together.keys()
     assert len({row["predicted"] for row in together["drops"]}) == 6
+
+
+def test_seeds_that_are_not_compared_are_predicted_each_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    words = ["--dim", "2", "--model", "mlp", "--scale", "0.05", "--until", "2", "--seeds", "0", "1"]
+    assert main(["train", *words, "--out", str(tmp_path), "--theory"]) == 0
+    each = [experiment(*words[:-3], "--seed", str(seed)).predict().drops for seed in (0, 1)]
+    said = [line for line in capsys.readouterr().out.splitlines() if "predicted drops" in line]
+    assert said == [f"seed {seed}: predicted drops at t/τ = {drops[0].time:.6g}" for seed, drops in enumerate(each)]
+    found = report(capsys, tmp_path, *words, "--theory", "--fresh")["predictions"]
+    assert [one["predicted_drops"][0]["time"] for one in found] == [drops[0].time for drops in each]
+    plain = report(capsys, tmp_path, *words, "--fresh")["predictions"]
+    assert [(one["seed"], one["predicted_drops"]) for one in plain] == [(0, None)]
 
 
 @pytest.mark.usefixtures("drawn_plots")

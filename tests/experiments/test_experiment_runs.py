@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -245,6 +246,40 @@ def test_seeds_are_compared_with_their_own_task_and_sample(objective: str):
     assert first.iloc[0] != first.iloc[1]
 
 
+@pytest.mark.parametrize("places", [[2, 1, 0], [1], [0, 1]])
+def test_some_seeds_in_any_order_are_compared_with_their_own_task(places: list[int]):
+    runs = Experiment(task={"dim": 2, "context": 9}, model={"scale": 0.02}).run(seeds=[0, 1, 2], progress=False)
+    whole, some = runs.stepwell.compare().table, runs.isel(run=places).stepwell.compare().table
+    expected = pd.concat([whole[whole["run"] == seed] for seed in places], ignore_index=True)
+    pd.testing.assert_frame_equal(some, expected)
+    assert all(expected["in_order"]) and max(abs(expected["error"])) < 0.1
+
+
+def test_one_task_for_seeds_with_tasks_of_their_own_is_refused_and_a_plot_has_their_own():
+    experiment = Experiment(task={"dim": 2, "context": 9}, model={"scale": 0.02})
+    runs = experiment.run(seeds=[0, 1], progress=False)
+    task = experiment.build_task()
+    for wrong in (sw.compare, sw.draw_staircase):
+        with pytest.raises(InvalidInput, match="each run of the experiment has a task of its own"):
+            wrong(runs, task)
+    axes = runs.stepwell.plot().axes[0]
+    (marks,) = (container.lines[0] for container in axes.containers)
+    np.testing.assert_allclose(np.sort(marks.get_xdata()), np.sort(compare_run(runs).table["predicted"]))
+    assert {text.get_text() for text in axes.texts} == {"$L_{0}$", "$L_{1}$", "$L_{2}$"}
+    aligned = experiment.replace(task={"directions": "axes"})
+    assert len(sw.compare(aligned.run(seeds=[0, 1], progress=False), aligned.build_task()).runs) == 2
+
+
+def test_a_plot_has_the_levels_of_each_sample():
+    experiment = Experiment(task={"dim": 2, "context": 9}, objective={"kind": "moments", "sequences": 50})
+    runs = experiment.run(seeds=[0, 1], progress=False)
+    first, second = (run.levels for run in compare_run(runs).runs)
+    axes = runs.stepwell.plot().axes[0]
+    assert not np.allclose(first, second)
+    drawn = [line[0][1] for lines in axes.collections for line in lines.get_segments()]
+    assert set(second.tolist()) <= set(drawn)
+
+
 def test_a_run_of_objects_says_that_it_has_no_experiment():
     task, model, objective = Experiment(task={"dim": 2}).build()
     run = sw.flow(model, objective, until=1.0, progress=False)
@@ -271,6 +306,13 @@ def test_the_experiment_of_several_seeds_is_that_of_the_first():
     runs = experiment.run(seeds=[4, 2], progress=False)
     assert Experiment.of(runs) == experiment.replace(seed=4)
     assert sw.rerun(runs, progress=False).identical(runs)
+    some = runs.isel(run=[1])
+    assert Experiment.of(some) == experiment.replace(seed=2)
+    again = sw.rerun(some, progress=False)
+    assert again["run"].values.tolist() == [2]
+    np.testing.assert_allclose(again["loss"], experiment.replace(seed=2).run(progress=False)["loss"], rtol=1e-9)
+    with pytest.raises(InvalidInput, match="must have the seeds"):
+        Experiment.of(runs.assign_coords(run=["a", "b"]))
 
 
 # ---- tasks and models of one's own ----

@@ -40,6 +40,9 @@ def test_methods_are_the_functions(run, tmp_path):
     assert [drop.status for drop in run.stepwell.drops(TASK)] == ["measured"] * 2
     assert len(run.stepwell.drops()) == 2
     assert len(run.stepwell.plot(TASK).axes) == len(run.stepwell.plot().axes) == 1
+    assert run.stepwell.plot(TASK).axes[0].texts and not run.stepwell.plot().axes[0].texts
+    alone = sw.Experiment(task={"dim": 2}, training={"until": 5.0}).run(progress=False)
+    assert alone.stepwell.plot().axes[0].texts and not alone[["loss"]].stepwell.plot().axes[0].texts
     run.stepwell.animate(frames=2).save(tmp_path / "run.gif", writer="pillow")
     assert "SeparateAttention by descend on Population: 601 recorded points to step 600" in repr(run.stepwell)
 
