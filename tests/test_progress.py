@@ -2,9 +2,11 @@
 
 import io
 import sys
+import time
 
 import pytest
 
+from stepwell import Experiment
 from stepwell._util import progress
 from stepwell._util.progress import Meter
 
@@ -46,3 +48,47 @@ def test_a_job_of_hours_says_so_once_after_a_second(total, words, monkeypatch, c
             meter.update(done)
     lines = [line for line in capsys.readouterr().err.splitlines() if "at this pace" in line]
     assert len(lines) == bool(words) and all(f"training will take about {words}" in line for line in lines)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def _shows(stream: io.StringIO, words: str) -> bool:
+    """Whether a bar with these words is drawn after what the stream has now."""
+    begin = len(stream.getvalue())
+    end = time.monotonic() + 20.0
+    while words not in stream.getvalue()[begin:] and time.monotonic() < end:
+        time.sleep(0.01)
+    return time.monotonic() < end
+
+
+def test_a_bar_appears_before_the_first_report_and_one_within_another_takes_its_place(monkeypatch):
+    monkeypatch.setattr(progress, "_PATIENCE", 0.01)
+    monkeypatch.setattr(sys, "stderr", stream := Terminal())
+    with Meter("whole", None):
+        assert _shows(stream, "whole")
+        with Meter("part", 2) as part:
+            assert _shows(stream, "part")
+            part.update(1)
+        assert _shows(stream, "whole")
+
+
+def test_a_line_is_printed_before_the_first_report(monkeypatch):
+    monkeypatch.setattr(progress, "_FIRST_LINE", 0.01)
+    monkeypatch.setattr(sys, "stderr", stream := io.StringIO())
+    with Meter("whole", None):
+        assert _shows(stream, "whole\n")
+        with Meter("part", 2):
+            assert _shows(stream, "part: 0 %\n")
+
+
+def test_a_run_shows_progress_while_it_is_built_and_compiled(monkeypatch):
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(sys, "stderr", stream := Terminal())
+    Experiment(task={"dim": 2}, training={"until": 1.0}).run(seeds=[0, 1])
+    assert "building and compiling" in stream.getvalue()
+    begin = len(stream.getvalue())
+    Experiment(task={"dim": 2}, training={"until": 1.0}).run(progress=False)
+    assert len(stream.getvalue()) == begin

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
+from stepwell._util.progress import Meter
 
 from ._experiment import Built, Experiment
 from ._kind import note_of
@@ -231,6 +232,10 @@ def compare_run(trajectory: "xr.Dataset") -> "Comparison":
         raise InvalidInput(f"{reason}; nothing is compared")
     each = [experiment.replace(seed=seed) for seed in seeds or [experiment.seed]]
     alone = [trajectory.isel(run=[number]) for number in range(len(each))]
-    made = [compare(run, one.build_task(), sample=sample_of(one)) for run, one in zip(alone, each, strict=True)]
+    made = []
+    with Meter("comparing runs", len(each), shown=len(each) > 1) as meter:
+        for run, one in zip(alone, each, strict=True):
+            made.append(compare(run, one.build_task(), sample=sample_of(one)))
+            meter.update(len(made), f"{len(made)} of {len(each)}")
     remarks = dict.fromkeys(remark for one in made for remark in one.remarks)
     return Comparison(tuple(run for one in made for run in one.runs), made[0].stepped, tuple(remarks))

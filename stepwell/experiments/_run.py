@@ -24,10 +24,11 @@ def train(
     experiment: Experiment, *, seeds: Sequence[int] | None, progress: bool, checkpoint: Any, throw: bool
 ) -> "xr.Dataset":
     """What `Experiment.run` returns."""
-    first, listed, task, model, objective, record = _prepared(experiment, seeds, progress)
-    options: Any = {"progress": progress, "checkpoint": checkpoint, "throw": False}
-    options["configuration"] = {"task": task} if len(listed) == 1 else None
-    made = experiment.build_training().run(model, objective, record, experiment.time_scale, **options)
+    with Meter("building and compiling", None, shown=progress):  # where no meter of the training is shown
+        first, listed, task, model, objective, record = _prepared(experiment, seeds, progress)
+        options: Any = {"progress": progress, "checkpoint": checkpoint, "throw": False}
+        options["configuration"] = {"task": task} if len(listed) == 1 else None
+        made = experiment.build_training().run(model, objective, record, experiment.time_scale, **options)
     return return_or_raise(remembering(made, first, None if seeds is None else listed), throw)
 
 

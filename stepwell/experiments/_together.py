@@ -160,8 +160,7 @@ def _rotations(dim: int, seeds: np.ndarray, aligned: np.ndarray) -> np.ndarray |
     if aligned.all():
         return None
     drawn, places = np.unique(seeds, return_inverse=True)
-    keys = np.asarray(jax.random.key_data(Keys(drawn).task))
-    made = np.stack([random_rotation(dim, key=jax.random.wrap_key_data(key)) for key in keys])[places]
+    made = random_rotation(dim, key=Keys(drawn).task)[places]
     made[aligned] = np.eye(dim)
     return made
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, Key
 
 from stepwell._util import checks
 from stepwell._util.arguments import checked
@@ -12,11 +14,11 @@ from stepwell._util.memory import require_arrays
 from stepwell._util.spectrum import from_spectrum, spectrum_of
 from stepwell._util.types import RandomKey
 
-from ._random import generator
+from ._random import generator, generators
 
 
 @checked
-def random_rotation(dim: int, *, key: RandomKey) -> Float[np.ndarray, "dim dim"]:
+def random_rotation(dim: int, *, key: RandomKey | Key[Array, " key"]) -> Float[np.ndarray, "*key dim dim"]:
     """Return an orthogonal matrix drawn uniformly (Haar): QR of a Gaussian matrix, signs fixed by R's diagonal.
 
     The determinant is +1 or -1, each with probability one half.
@@ -24,9 +26,9 @@ def random_rotation(dim: int, *, key: RandomKey) -> Float[np.ndarray, "dim dim"]
     **Arguments:**
 
     - `dim`: the number of rows and columns.
-    - `key`: a JAX random key.
+    - `key`: a JAX random key, or an array of them.
 
-    **Returns:** the matrix.
+    **Returns:** the matrix; of an array of keys a matrix for each, the same as by itself.
 
     **Example:**
 
@@ -36,8 +38,12 @@ def random_rotation(dim: int, *, key: RandomKey) -> Float[np.ndarray, "dim dim"]
     """
     dim = checks.whole("dim", dim)
     require_arrays((dim, dim), (dim, dim), what=f"a matrix of {dim} rows and columns", instead="take a smaller dim")
-    q, r = np.linalg.qr(generator(key).standard_normal((dim, dim)))
-    return q * np.sign(np.diag(r))
+    if key.ndim == 1 and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        normals = np.stack([each.standard_normal((dim, dim)) for each in generators(key)])
+    else:
+        normals = generator(key).standard_normal((dim, dim))
+    q, r = np.linalg.qr(normals)
+    return q * np.sign(np.diagonal(r, axis1=-2, axis2=-1))[..., None, :]
 
 
 @checked

@@ -8,7 +8,7 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
 from stepwell import native
 from stepwell._util.types import RandomKey
@@ -45,9 +45,19 @@ def generator(key: RandomKey, number: int = 0) -> np.random.Generator:
     For draws that are made once, outside compiled programs. JAX's generator is as fast, but takes up to a second to
     compile for every new shape.
     """
-    words = np.asarray(jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key)
-    word = np.bitwise_xor.reduce(words.astype(np.uint32).view(np.uint64))
+    (word,) = _words(key)
     return np.random.Generator(np.random.Philox(key=[word, np.uint64(number)]))
+
+
+def generators(keys: Key[Array, " key"]) -> Iterator[np.random.Generator]:
+    """`generator(key)` of each key, which are read together."""
+    for word in _words(keys):
+        yield np.random.Generator(np.random.Philox(key=[word, np.uint64(0)]))
+
+
+def _words(key: Array) -> np.ndarray:
+    words = np.asarray(jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key)
+    return np.bitwise_xor.reduce(np.atleast_2d(words).astype(np.uint32).view(np.uint64), axis=-1)
 
 
 _ELEMENTS = {np.dtype(np.float64): "double", np.dtype(np.float32): "float"}
