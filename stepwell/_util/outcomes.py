@@ -1,4 +1,4 @@
-"""How a training ended: an attribute of its trajectory, or an exception that carries the trajectory."""
+"""How a training or a sweep ended: an attribute of its data set, or an exception that carries the data set."""
 
 from typing import TYPE_CHECKING
 
@@ -21,10 +21,12 @@ class _WithTrajectory(BaseException):
 class RunFailed(_WithTrajectory, RuntimeError):
     """A training did not come to its end: it diverged, the solver failed, or it is stuck at another fixed point.
 
+    Or a sweep came to its limit of time.
+
     **Arguments:**
 
     - `message`: how and why it ended, and what to try.
-    - `trajectory`: what was recorded up to there.
+    - `trajectory`: what was recorded up to there; of a sweep, what it would have returned, as far as it is computed.
 
     **Example:**
 
@@ -39,12 +41,12 @@ class RunFailed(_WithTrajectory, RuntimeError):
 
 
 class Interrupted(_WithTrajectory, KeyboardInterrupt):
-    """A training was interrupted by Ctrl-C, SIGTERM or SIGHUP.
+    """A training or a sweep was interrupted by Ctrl-C, SIGTERM or SIGHUP.
 
     **Arguments:**
 
     - `message`: how it was interrupted.
-    - `trajectory`: what was recorded up to there.
+    - `trajectory`: what was recorded up to there; of a sweep, what it would have returned, as far as it is computed.
 
     **Example:**
 
@@ -54,10 +56,11 @@ class Interrupted(_WithTrajectory, KeyboardInterrupt):
 
 
 def return_or_raise(trajectory: "xr.Dataset", throw: bool) -> "xr.Dataset":
-    """Return the trajectory; or raise `Interrupted` or `RunFailed` if it did not come to its end and shall `throw`."""
+    """Return the trajectory, or the result of a sweep; or raise `Interrupted` or `RunFailed` if it did not come to its
+    end and shall `throw`."""
     outcome, message = trajectory.attrs.get("outcome", DONE[0]), trajectory.attrs.get("message", "")
     if not throw or outcome in DONE:
         return trajectory
     if outcome == "interrupted":
         raise Interrupted(message, trajectory)
-    raise RunFailed(f"{outcome}: {message} (throw=False returns the trajectory so far)", trajectory)
+    raise RunFailed(f"{outcome}: {message} (throw=False returns what there is)", trajectory)

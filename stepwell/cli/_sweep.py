@@ -79,7 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
     for line in job.remarks():
         print(f"stepwell sweep: {line}", file=sys.stderr)
     shown_progress = not arguments.json or sys.stderr.isatty()
-    result = run_job(job, workers=arguments.workers, scheduler=arguments.scheduler, progress=shown_progress)
+    where = {"workers": arguments.workers, "scheduler": arguments.scheduler}
+    result = run_job(job, **where, progress=shown_progress, throw=False)
     outcome, message = result.attrs["outcome"], result.attrs["message"]
     files = _files(arguments, result, picture)
     report = _report(job.waiting, result, files, time.monotonic() - begun)

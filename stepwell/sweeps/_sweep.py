@@ -13,6 +13,7 @@ from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.interrupt import Interruptible, interrupted
+from stepwell._util.outcomes import return_or_raise
 from stepwell._util.progress import Meter
 from stepwell._util.run_names import first_of_each
 from stepwell.experiments import Experiment
@@ -185,10 +186,11 @@ def sweep(
     limit: int | None = None,
     fresh: bool = False,
     progress: bool = True,
+    throw: bool = True,
 ) -> "xr.Dataset":
     """Train many runs that differ in some fields, and return their scalars. What the store has is not computed again.
 
-    Ctrl-C, SIGTERM and SIGHUP end it, and the same call resumes it.
+    Ctrl-C, SIGTERM, SIGHUP and the study's limit of minutes end it, and the same call resumes it.
 
     **Arguments:**
 
@@ -206,9 +208,12 @@ def sweep(
     - `limit`: compute no more runs than so many.
     - `fresh`: whether to compute runs again that the store has.
     - `progress`: whether to show a progress bar.
+    - `throw`: whether a sweep that ends before it has computed what was asked raises `Interrupted`, or `RunFailed` if
+      its time is over; both have as `trajectory` what there is. If not, that is returned.
 
     **Returns:** a data set of all scalars of each run, such as `final_loss`, with the varied fields as dimensions; not
-    a number where a run is not in the store. The attribute `outcome` is "finished", "interrupted" or "out of time".
+    a number where a run is not in the store. The attribute `outcome` is "finished", "interrupted" or "out of time". How
+    each run ended is its scalar `outcome`: one that diverges is a result, and raises nothing.
 
     **Example:**
 
@@ -221,12 +226,18 @@ def sweep(
     """
     chosen = study_of(study, over, together=together, draws=draws, record=record)
     job = plan_sweep(chosen, store if isinstance(store, Store) else Store(store), limit=limit, fresh=fresh)
-    return run_job(job, workers=workers, client=client, progress=progress)
+    return run_job(job, workers=workers, client=client, progress=progress, throw=throw)
 
 
 @checked
 def run_job(
-    job: Job, *, workers: int | None = None, client: Any = None, scheduler: str | None = None, progress: bool = True
+    job: Job,
+    *,
+    workers: int | None = None,
+    client: Any = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+    throw: bool = True,
 ) -> "xr.Dataset":
     """Compute the runs of a study that the store lacks, and return its scalars.
 
@@ -236,7 +247,7 @@ def run_job(
     - `workers`: how many processes compute; by default this one does.
     - `client`: a `dask.distributed.Client` of a cluster, instead.
     - `scheduler`: the address of a scheduler, such as `tcp://10.0.0.1:8786`, instead.
-    - `progress`: whether to show a progress bar.
+    - `progress`, `throw`: as for `sweep`.
 
     **Returns:** the data set, as `sweep` returns it.
 
@@ -249,12 +260,12 @@ def run_job(
     (3, 'finished')
     """
     if workers is None and client is None and scheduler is None:
-        return _result(job, *compute_missing(job, progress=progress))
+        return return_or_raise(_result(job, *compute_missing(job, progress=progress)), throw)
     from ._cluster import open_cluster, shards_from
 
     with open_cluster(workers=workers, client=client, scheduler=scheduler) as cluster:
         ended = compute_missing(job, partial(shards_from, cluster), progress=progress)
-    return _result(job, *ended)
+    return return_or_raise(_result(job, *ended), throw)
 
 
 def _result(job: Job, outcome: str, message: str) -> "xr.Dataset":

@@ -338,6 +338,11 @@ def test_time_ends_a_sweep_and_keeps_what_there_is(tmp_path: Path):
     study = Study.of(RUN, OVER, limits={"minutes": 1e-9})
     outcome, message = compute_missing(plan_sweep(study, Store(tmp_path)), progress=False)
     assert outcome == "out of time" and "minutes" in message
+    with pytest.raises(sw.RunFailed, match="out of time: the limit of 1e-09 minutes came after 0 of 6 runs") as failed:
+        sweep(study, store=tmp_path, progress=False)
+    assert failed.value.trajectory.sizes["seed"] == 3 and not failed.value.trajectory["stored"].any()
+    left = sweep(study, store=tmp_path, progress=False, throw=False)
+    assert left.identical(failed.value.trajectory) and left.attrs["outcome"] == "out of time"
 
 
 def test_a_clock_that_jumps_ends_no_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -347,19 +352,22 @@ def test_a_clock_that_jumps_ends_no_sweep(tmp_path: Path, monkeypatch: pytest.Mo
     assert compute_missing(plan_sweep(study, Store(tmp_path)), progress=False) == ("finished", "")
 
 
-def test_an_interruption_keeps_what_is_done_and_the_same_call_goes_on(tmp_path: Path):
+def test_an_interruption_keeps_what_is_done_and_the_same_call_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     study = Study.of(RUN, {"heads": [1, 2, 3], **OVER})
-    store = Store(tmp_path)
+    store, calls = Store(tmp_path), itertools.count()
 
-    def interrupted(parts: Any) -> Iterator[Shard]:
-        for number, (work, size) in enumerate(parts):
-            if number == 1:
-                raise KeyboardInterrupt
-            yield from compute(work, size)
+    def compute_until(work: Any, size: int) -> Iterator[Shard]:
+        if next(calls):
+            raise KeyboardInterrupt
+        yield from compute(work, size)
 
-    outcome, message = compute_missing(plan_sweep(study, store), interrupted, progress=False)
-    assert outcome == "interrupted" and "6 of 18 runs" in message
+    monkeypatch.setattr("stepwell.sweeps._compute.compute", compute_until)
+    with pytest.raises(sw.Interrupted, match="6 of 18 runs") as stopped:
+        sweep(study, store=store, progress=False)
+    result = stopped.value.trajectory
+    assert result.attrs["outcome"] == "interrupted" and result["stored"].values.sum() == 6
     assert plan_sweep(study, store).waiting == 12
+    monkeypatch.setattr("stepwell.sweeps._compute.compute", compute)
     assert compute_missing(plan_sweep(study, store), progress=False) == ("finished", "")
     assert plan_sweep(study, store).waiting == 0
 
