@@ -110,6 +110,9 @@ def _draw_losses(axes: Any, views: Sequence[View], names: Sequence[str]) -> None
     for time in first.get("drop_times", ()):
         if np.isfinite(time):
             axes.axvline(time, color=GRAY, linestyle="--", linewidth=1.0, zorder=0)
+    for time, off in zip(first.get("drop_times", ()), first.get("drop_uncertainties", ()), strict=False):
+        if np.isfinite(off):
+            axes.axvspan(time - off, time + off, color=GRAY, alpha=0.15, linewidth=0, zorder=0)
     longest = max(views, key=lambda view: float(view["time"][-1]))
     _times(axes, longest)
     top = 3 * max(float(view["loss"][0]) for view in views)

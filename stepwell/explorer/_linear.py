@@ -165,6 +165,7 @@ def theory_view(experiment: Experiment, built: Built, trajectory: xr.Dataset, ma
     view = _levels(run.levels, run.learned, built.task.dim) | {
         "remark": "; ".join(line.partition(": ")[2] or line for line in compared.remarks),
         "drop_times": np.array([drop.predicted for drop in run.drops]),
+        "drop_uncertainties": np.array([drop.uncertainty for drop in run.drops]),
         "drop_names": [_drop_name(drop) for drop in run.drops],
         "measured_times": np.array([drop.measured for drop in run.drops]),
         "table": {"columns": [_COLUMNS[name] for name in names], "rows": rows},

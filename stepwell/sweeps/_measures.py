@@ -8,7 +8,8 @@ from stepwell.experiments import Descent, Experiment, Flow, note_of
 FINE = 1024  # steps up to which the loss of every one is measured; of longer runs that of as many, evenly spread
 MEASURES = {
     "drops": "drop_1, drop_2, …: the time t/τ at which the loss is halfway from one level of the theory to the next",
-    "predicted": "predicted_1, predicted_2, …: the same times, predicted from the initial weights",
+    "predicted": "predicted_1, predicted_2, …: the same times, predicted from the initial weights; uncertainty_1, …: "
+    "of 100 at least some 95 are off by less; withheld: why some have no prediction",
     "regime": "how the loss falls: monotone, catapult (it rises first), cycles (it never settles), diverged; and, for "
     "merged attention, the rates from which the theory has catapults and cycles",
     "map": "map_1, map_2, …: the effective map at the end along each eigenvector, times its eigenvalue",
@@ -21,7 +22,7 @@ ALWAYS = ("outcome", "first_loss", "final_loss", "largest_loss")  # scalars that
 
 _ADDED = {
     "drops": ("drop_[0-9]+",),
-    "predicted": ("predicted_[0-9]+",),
+    "predicted": ("predicted_[0-9]+", "uncertainty_[0-9]+", "withheld"),
     "regime": ("regime", "catapult_rate", "cycle_rate"),
     "map": ("map_[0-9]+",),
     "allocation": ("heads_used", "tasks_served", "tasks_sharing", "shared"),

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -88,21 +88,31 @@ def drops(measured: Measured) -> Scalars:
 
 
 def predicted(measured: Measured) -> Scalars:
-    """The same times, predicted from the initial weights; not a number where the theory has none."""
-    count = _levels(measured.built).shape[1] - 1
-    made = np.full((measured.built.size, count), np.nan)
-    for row, times in _predictions(measured.built):
-        made[row, : len(times[:count])] = times[:count]
-    return _numbered("predicted", made)
+    """The same times, predicted from the initial weights, each with its uncertainty, and why some are withheld.
+
+    Not a number where the theory has none; uncertainties are not known where finitely many sequences are trained on.
+    """
+    most = np.isfinite(_levels(measured.built)).sum(axis=1) - 1
+    times, uncertainties = np.full((2, measured.built.size, int(most.max())), np.nan)
+    withheld = [""] * measured.built.size
+    for row, drops, reason in _predictions(measured.built):
+        kept = drops[: most[row]]
+        times[row, : len(kept)] = [drop.time for drop in kept]
+        uncertainties[row, : len(kept)] = [np.nan if drop.uncertainty is None else drop.uncertainty for drop in kept]
+        withheld[row] = "" if len(kept) == most[row] else reason or "no head is left"
+    made = _numbered("predicted", times) | _numbered("uncertainty", uncertainties)
+    return made | {"withheld": Column.of(withheld)}
 
 
 def _numbered(name: str, values: Float[np.ndarray, "run number"]) -> Scalars:
     return {f"{name}_{number + 1}": Column(values[:, number].copy()) for number in range(values.shape[1])}
 
 
-def _predictions(built: Built) -> Any:
+def _predictions(built: Built) -> Iterator[tuple[int, Sequence[Any], str]]:
+    """For each run its place, the predicted drops, and why there are no more."""
     if built.members:
-        yield from ((row, [drop.time for drop in one.predict().drops]) for row, one in enumerate(built.members))
+        for row, prediction in enumerate(one.predict() for one in built.members):
+            yield row, prediction.drops, prediction.reason
         return
     predictor, template = linear.PREDICTORS[built.experiment.theory], built.template
     stacked = built.weights()
@@ -113,7 +123,7 @@ def _predictions(built: Built) -> Any:
         if built.rotations is not None:
             weights = _in_eigenvectors(weights, built.rotations[rows])
         for row, found in zip(rows.tolist(), predictor.drops_of_runs(task, weights), strict=True):
-            yield row, [drop.time for drop in found]
+            yield row, found, found.reason or ""
 
 
 def _in_eigenvectors(weights: dict[str, Any], rotations: Float[np.ndarray, "run dim dim"]) -> dict[str, Any]:

@@ -310,7 +310,7 @@ def _labels(values: list[Any]) -> np.ndarray:
 
 
 def _notes(name: str) -> dict[str, str]:
-    if name.startswith(("drop_", "predicted_")):
+    if name.startswith(("drop_", "predicted_", "uncertainty_")):
         return {"units": "t/tau"}
     return {"long_name": "mean squared error"} if name.endswith("_loss") else {}
 

@@ -114,6 +114,8 @@ def test_the_table_is_that_of_compare(words):
         shown = [float("nan") if row[columns.index(column)] is None else row[columns.index(column)] for row in rows]
         np.testing.assert_allclose(shown, table[name].to_numpy(float, na_value=np.nan), rtol=1e-9)
     np.testing.assert_allclose(made["drop_times"], table["predicted"], rtol=1e-9)
+    np.testing.assert_allclose(made["drop_uncertainties"], table["uncertainty"], rtol=1e-3)
+    assert np.isfinite(made["drop_uncertainties"]).any()
     np.testing.assert_allclose(made["measured_times"], table["measured"], rtol=1e-9)
     prediction = state.run.predict()
     np.testing.assert_allclose(made["levels"], [level.loss for level in prediction.levels], rtol=1e-12)

@@ -408,6 +408,23 @@ def test_drops_are_those_that_compare_measures(tmp_path: Path, objective: str):
             np.testing.assert_allclose(found, table[column], rtol=1e-6)
 
 
+def test_predictions_that_are_withheld_have_a_reason(tmp_path: Path):
+    run = Experiment(task={"dim": 3}, model={"heads": 2, "scale": 0.01}, training={"kind": "flow", "until": 1.0})
+    over = {"scale": [0.01, 3.0], "heads": [2, 3]}
+    result = sweep(run, over, record={"measure": ["predicted"]}, store=tmp_path, progress=False)
+    for scale, heads in itertools.product(over["scale"], over["heads"]):
+        prediction = run.replace(model={"scale": scale, "heads": heads}).predict()
+        found = result.sel(scale=scale, heads=heads)
+        assert str(found["withheld"].values) == prediction.reason
+        times = [drop.time for drop in prediction.drops]
+        np.testing.assert_allclose([found[f"predicted_{n + 1}"] for n in range(len(times))], times, rtol=1e-5)
+    assert result["withheld"].sel(scale=0.01, heads=3) == "" and result["withheld"].sel(scale=3.0, heads=3) != ""
+    finite = run.replace(objective={"kind": "moments", "sequences": 500})
+    sampled = sweep(finite, {"seed": [0, 1]}, record={"measure": ["predicted"]}, store=tmp_path, progress=False)
+    assert np.isfinite(sampled["predicted_1"]).all() and np.isnan(sampled["uncertainty_1"]).all()
+    assert sampled["withheld"].values.tolist() == [finite.replace(seed=seed).predict().reason for seed in (0, 1)]
+
+
 @pytest.mark.parametrize("normalization", ["1/N", "none"])
 @pytest.mark.parametrize("model", ["separate", "merged"])
 def test_predicted_times_are_those_of_the_theory_and_drops_follow_them(tmp_path: Path, model: str, normalization: str):
@@ -423,6 +440,8 @@ def test_predicted_times_are_those_of_the_theory_and_drops_follow_them(tmp_path:
         for number, drop in enumerate(drops):
             found = float(result[f"predicted_{number + 1}"].sel(context=context, seed=1))
             assert found == pytest.approx(drop.time, rel=1e-5)
+            off = float(result[f"uncertainty_{number + 1}"].sel(context=context, seed=1))
+            assert off == pytest.approx(drop.uncertainty, rel=1e-5)
     for name in ("drop_1", "drop_2") if model == "separate" else ("drop_1",):
         seen, said = result[name].values, result[name.replace("drop", "predicted")].values
         both = np.isfinite(seen) & np.isfinite(said)

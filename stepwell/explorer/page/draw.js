@@ -97,15 +97,22 @@ export function drawViews() {
     model("loss.levels").data = {y: levels, text: apart(levels, named.map(([, name]) => name)), x: levels.map(() => axis.most)};
     const drops = [...view?.drop_times ?? [], ...view?.drop_times_late ?? []].map(coordinate).filter(Number.isFinite);
     model("loss.drops").data = {x: drops, color: drops.map(() => color(state.picked))};
-    const phases = view?.phases ?? [];
+    const strips = [...view?.phases?.map((phase, place) => ({...phase, color: color(place + 4)})) ?? [], ...offOf(view)];
     model("loss.strips").data = {
-        x0: phases.map(phase => Math.max(coordinate(phase.start), axis.least)),
-        x1: phases.map(phase => Math.min(coordinate(phase.end), axis.most)),
-        color: phases.map((_, place) => color(place + 4)),
+        x0: strips.map(strip => Math.max(coordinate(strip.start), axis.least)),
+        x1: strips.map(strip => Math.min(coordinate(strip.end), axis.most)),
+        color: strips.map(strip => strip.color),
     };
     if (view?.time) drawHeads(view);
     legend("loss", several ? there.map(({place}) => [`${LETTERS[place]}`, color(place)]) : [], lossNote(view));
     drawTime();
+}
+
+// By how much predicted drops may be off, where that is known and within the axis.
+function offOf(view) {
+    const offs = Array.from(view?.drop_uncertainties ?? [], (off, number) => [view.drop_times[number], off]);
+    return offs.map(([time, off]) => ({start: time - off, end: time + off, color: color(state.picked)}))
+        .filter(({start, end}) => coordinate(start) < axis.most && coordinate(end) > axis.least); // false of what is not known
 }
 
 // Losses that the theory names, the highest first: plateaus of linear attention, limits of softmax attention.
@@ -134,6 +141,7 @@ function lossNote(view) {
     else if (view?.drop_times?.length) {
         const late = view.drop_times.filter(time => time > view.time[view.time.length - 1]).length;
         parts.push(`dashed: predicted drops${late ? ` (${late} after the end)` : ""}`);
+        if (offOf(view).length) parts.push("shaded: ±, within which 95 of 100 predicted times are");
     }
     if (view?.phases?.length) parts.push(`shaded: ${view.phases.map(phase => phase.name).join(", ")}`);
     return parts.join("; ");

@@ -53,6 +53,11 @@ def test_the_numbers_are_those_of_the_library(open_page: Open, words: dict[str, 
     assert label == "time t/τ"
     levels = expected["limits"].values() if "limits" in expected else expected["levels"]
     np.testing.assert_allclose(drawn, sorted(levels, reverse=True), rtol=1e-12)
+    strips = page.evaluate("() => Bokeh.documents[0].get_model_by_name('loss.strips').data.x1.length")
+    known = np.isfinite(expected.get("drop_uncertainties", ()))
+    if known.any():
+        within = expected["drop_times"][known] - expected["drop_uncertainties"][known] < expected["time"][-1]
+        assert 0 < strips <= within.sum() and "shaded: ±" in page.inner_text("#note-loss")
 
 
 def test_the_first_view_explains_itself(open_page: Open):
