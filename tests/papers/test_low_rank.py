@@ -19,27 +19,38 @@ FIGURE = "linear/fig4"
 QUICK = fig4.FIGURE.at(quick=True)
 
 
-MEDIANS = {"middle-seed", "further-pairs"}
-"""Claims about medians, which are not judged with one seed or two."""
+def ranks(*each):
+    return {f"rank-{rank}" for rank in each}
+
+
+MEDIANS = {"in-time", "further-pairs"}
+"""Claims about medians of all ranks, which are not judged with one seed or two; so are those of each rank."""
 
 
 @pytest.mark.parametrize(
     ("changes", "unjudged"),
     [
-        ({"seeds": "1", "ranks": "1", "context": "10", "steps": "12000"}, MEDIANS),
-        ({"seeds": "2", "shown": "2", "ranks": "6,8", "decades": "4"}, MEDIANS | {"first-drop"}),
-        ({"ranks": "2", "heads": "3", "seeds": "3", "init": "0.01", "decades": "-1"}, set()),
         (
-            {"ranks": "2", "heads": "3", "seeds": "2", "shown": "8", "init": "0.01", "decades": "-1", "steps": "20"},
-            MEDIANS | {"first-drop"},
+            {"seeds": "1", "ranks": "1", "context": "10", "steps": "12000"},
+            ranks(1) | MEDIANS | {"readme"},
         ),
+        ({"seeds": "2", "shown": "2", "ranks": "6,8", "small": "1e-4"}, ranks(6, 8) | MEDIANS | {"first-drop"}),
+        (
+            {"ranks": "2", "heads": "3", "seeds": "3", "init": "0.01", "small": "0.1", "early_seeds": "2"},
+            {"early"},
+        ),
+        (
+            {"ranks": "2", "heads": "3", "seeds": "2", "shown": "8", "init": "0.01", "steps": "20"},
+            ranks(2) | MEDIANS | {"readme", "first-drop"},
+        ),
+        ({"ranks": "1,4", "shown": "1", "seeds": "3", "sequences": "300", "early_scheme": "stacked"}, {"first-drop"}),
     ],
 )
 def test_other_settings(survives, changes, unjudged):
-    claims = survives({"steps": "4000", "decades": "1", "draws": "10", **changes})
+    claims = survives({"steps": "4000", "early_steps": "4000", "early_seeds": "3", "draws": "10", **changes})
     assert {name for name, claim in claims.items() if not claim.judged()} == unjudged
-    # A race of ten draws may be off; what is computed by two routes may not.
-    assert claims["race"].passed and (claims["first-drop"].passed or unjudged)
+    # A race of ten draws may be off; what each seed's own weights say may not.
+    assert claims["own-heads"].passed and (claims["first-drop"].passed or "first-drop" in unjudged)
 
 
 def with_drops(data, change):
@@ -48,48 +59,66 @@ def with_drops(data, change):
     return {**data, "drops": drops.assign(drop_time=(drops["drop_time"].dims, change(drops["drop_time"].values)))}
 
 
+KNOWN = {"readme"}
+
+
 class TestControls:
     def test_the_claims_are_those_of_another_rank(self, data, failing):
         """R = 2 and R = 8 exchanged."""
         wrong = failing(with_drops(data, lambda times: times[[0, 3, 2, 1]]))
-        assert wrong >= {"middle-seed", "rank-8-short-elsewhere", "fresh-heads", "further-pairs"}
+        assert wrong == ranks(2, 8) | MEDIANS | {"fresh-heads"} | KNOWN
 
     def test_no_wait_for_fresh_heads(self, data, failing):
         """If all plateaus lasted as those off which a further pair leads, with one rank for all."""
         wrong = failing(with_drops(data, lambda times: np.repeat(times[3:], 4, axis=0)))
-        assert wrong >= {"middle-seed", "fresh-heads"}
-        assert "rank-8-short-elsewhere" not in wrong
+        # So fast, 20,001 steps are enough.
+        assert wrong == ranks(1, 2, 4) | {"in-time", "fresh-heads"}
 
     def test_time_in_units_of_the_whole_gradient(self, data, failing):
         wrong = failing(with_drops(data, lambda times: times / 2))
-        assert wrong == {"fresh-heads", "further-pairs"}
+        assert wrong == {"fresh-heads", "further-pairs"} | KNOWN
 
     def test_one_seed_that_waits_where_it_should_not(self, data, failing):
+        """The claim is of any seed, in units of the escape rate; the median and training time do not notice."""
+
         def late(times):
             times = times.copy()
             times[1, 0, 1:] += 100 / float(data["theory"]["escape_rate"][1])
             return times
 
-        assert failing(with_drops(data, late)) == {"rank-2-short-elsewhere"}
+        assert failing(with_drops(data, late)) == ranks(2) | KNOWN
 
-    def test_a_fraction_that_does_not_fall(self, data, failing):
-        """A third of the waits from the smaller start cut to nothing."""
-        smaller = data["smaller"].copy(deep=True)
-        times = smaller["drop_time"].values[1]
-        waits = np.diff(times, axis=1, prepend=0.0)
-        waits[:, ::3] = 0.0
-        smaller["drop_time"].values[1] = np.cumsum(waits, axis=1)
-        assert failing({**data, "smaller": smaller}) == {"wrong-fraction"}
+    def test_plateaus_that_last_as_long_as_their_level_is_low(self, data, failing):
+        """All as long as the first in steps, which no eye could tell apart."""
+
+        def even(times):
+            return times[:, :, :1] * np.arange(1, DIM + 1)
+
+        assert failing(with_drops(data, even)) >= ranks(2, 4, 8) | {"in-time"}
+
+    def test_a_run_that_is_ten_times_as_fast_comes_to_the_end(self, data, failing):
+        """The known failure is one of the number of steps."""
+        assert "readme" not in failing(with_drops(data, lambda times: times / 20))
+
+    def test_the_losses_of_the_readme_in_place_of_the_early_ones(self, data, failing):
+        shown = data["published"]["loss"].sel(rank=[1, 2, 4]).values[:, :, -1]
+        early = data["early_end"].assign(loss=(("rank", "run"), shown))
+        assert failing({**data, "early_end": early}) == {"early"} | KNOWN
+
+    def test_heads_of_other_seeds(self, data, failing):
+        small = data["small"].copy(deep=True)
+        small["race"].values[:] = np.roll(small["race"].values, 1, axis=0)
+        assert failing({**data, "small": small}) == {"own-heads"} | KNOWN
 
     def test_a_race_without_growth_on_earlier_plateaus(self, data, failing):
         """Waits as if every head began when its plateau does: all as long as the first."""
-        small = data["small_schedule"].copy(deep=True)
+        small = data["small"].copy(deep=True)
         small["race"].values[:] = small["race"].values[:, :1]
-        assert failing({**data, "small_schedule": small}) == {"race"}
+        assert failing({**data, "small": small}) == {"own-heads"} | KNOWN
 
     def test_a_schedule_from_other_weights(self, data, failing):
         late = data["schedule"].assign(drop_time=1.01 * data["schedule"]["drop_time"])
-        assert failing({**data, "schedule": late}) == {"first-drop"}
+        assert failing({**data, "schedule": late}) == {"first-drop"} | KNOWN
 
 
 class TestRace:
@@ -213,9 +242,12 @@ def test_both_figures_have_every_rank_once():
 def test_the_drawing_has_a_column_a_rank(data):
     drawn = fig4.FIGURE.draw(data, QUICK)
     titles = [axes.get_title(loc="left") for axes in drawn.axes]
-    assert titles == 2 * ["R = 1", "R = 2", "R = 4", "R = 8"] + ["R = 1: smaller initialization"]
+    columns = ["R = 2", "R = 4", "R = 8"]
+    assert titles[:4] == ["(a) README, 20,001 steps: R = 1", *columns]
+    assert titles[4:8] == ["(b) plain, 50,001 steps: R = 1", *columns]
+    assert [title[:3] for title in titles[8:]] == ["(c)", "(d)"]
     assert all(axes.get_xlabel() for axes in drawn.axes)
 
 
-def test_all_claims_hold_with_quick(data, failing):
-    assert failing(data) == set()
+def test_all_claims_but_the_known_one_hold_with_quick(data, failing):
+    assert failing(data) == KNOWN

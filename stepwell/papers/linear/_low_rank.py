@@ -1,28 +1,26 @@
 r"""Figs 4 and 12: separate attention of rank R waits where R divides the number of components learned.
 
-**As published**: the initialization, rate and number of steps of the figures, but on infinitely many sequences, six
-seeds. After 20 001 steps most runs are still on a plateau, as in the paper.
+**As published**: the commands of the README, 20 001 steps from the initialization of its time, six seeds, and, below
+them, what makes a figure like the one that the text describes: the `plain` initialization of before January 2025, and
+the 50 001 steps of the README of that month. On infinitely many sequences, or on so many (`sequences`).
 
-**Ours**: many seeds, from the same initialization and from smaller ones, by gradient flow to convergence, and how long
-each waits on each plateau, against theory alone (`_low_rank_waits`): from there comes what counts as conspicuous.
+**Ours**: many seeds, from the README's initialization and from a smaller one, by gradient flow to convergence, and how
+long each waits on each plateau, against theory alone (`_low_rank_waits`): from there comes what counts as conspicuous.
 Random heads are unequal, and a wait is the gap between one head and the next, so that now and then a head is ready
 early: this holds in the middle of the seeds, and in all the better the smaller the initialization.
 
-Time is measured in units of the escape rate, $\rho_mT_m$ with $\rho_m = \lambda_{m+1}^2$, and $T_m$ goes from the
-middle of a drop to the middle of the next.
-
-**What counts as conspicuous.** A plateau is conspicuous if $\rho_mT_m$ is above the geometric mean of two waits, for
-the plateaus on which they are closest: the longest wait for a further pair (m = 1) and the shortest median wait for a
-fresh head of that rank. It grows as $\sqrt{\ln(1/s)/s}$, waits for fresh heads as 1/s. So the probability that a
-plateau with R | m is not conspicuous, $P(W_m < s\theta)$, falls about as $\sqrt{s\ln(1/s)}$: slowly, and never to
-zero in every seed.
+**What counts as conspicuous.** In units of the escape rate, where all plateaus can be compared: a wait $\rho_mT_m$
+with $\rho_m = \lambda_{m+1}^2$, where $T_m$ goes from the middle of a drop to the middle of the next, above the
+geometric mean of two waits, for the plateaus on which they are closest: the longest wait for a further pair (m = 1)
+and the shortest median wait for a fresh head of that rank. It grows as $\sqrt{\ln(1/s)/s}$, waits for fresh heads as
+1/s. In training time: a plateau on which `SHARE` of all training up to its end is spent. As the initialization
+shrinks, that is a constant for a fresh head, whatever m, and nothing for a further pair.
 """
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import matplotlib.figure
@@ -32,11 +30,11 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from stepwell.analysis import passage_time
-from stepwell.analysis.style import BLACK, BLUE, GRAY, PALETTE, VERMILION, new_figure, styled
+from stepwell.analysis.style import BLACK, BLUE, GRAY, PALETTE, new_figure, styled
 from stepwell.dynamics import Ensemble, Record, descend, flow, rate_for, time_factor, weight_factor
-from stepwell.figures import Claim, Data, Figure, Origin
+from stepwell.figures import Claim, Data, Figure, Known, Origin
 from stepwell.models import SeparateAttention
-from stepwell.objectives import Population
+from stepwell.objectives import Moments, Population
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT
@@ -45,7 +43,13 @@ from ._drawing import lines, note
 from ._low_rank_waits import DIM, further_pairs, heads_of, longest_pair, race, random_heads
 from ._runs import along, flow_at, labeled, passages, weights_of
 
+Scheme = Literal["plain", "per-head", "stacked"]
+README: Scheme = "per-head"  # inferred from the date of its commands
 LANES = 8  # Runs of one program: as many as a vector of the widest processors holds.
+NAMED = (1, 2, 4)  # the ranks of which the text says on which plateaus the loss waits
+SHARE = 0.2
+"""Of all training up to its end, spent on a plateau that is conspicuous in training time: between the shortest median
+share where R divides m (0.28) and the longest elsewhere (0.14) on seeds 1000 to 1023."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +64,23 @@ class Settings:
     by N."""
     rate: float = 0.02
     steps: int = 20_000  # the published 20 001 losses have so many steps between them
+    early_scheme: Scheme = "plain"  # the initialization of an earlier script, and the steps of an earlier README
+    early_steps: int = 50_000
+    early_seeds: int = 24
+    sequences: int | None = None  # of each run by descent; None: infinitely many
     seeds: int = 24
     first_seed: int = 200
     shown: int = 6  # so many seeds are trained by descent, as published, and drawn
-    decades: tuple[int, ...] = (1, 2, 3)  # of one rank, runs also begin from init/10, init/100, …
+    small: float = 0.01  # waits are compared with each seed's own heads from so much of the initialization
     draws: int = 300  # random initializations of which the waits are predicted
 
     @property
     def every_seed(self) -> range:
         return range(self.first_seed, self.first_seed + self.seeds)
+
+    @property
+    def every_early_seed(self) -> range:
+        return range(self.first_seed, self.first_seed + self.early_seeds)
 
     @property
     def shown_seeds(self) -> range:
@@ -88,8 +100,20 @@ class Settings:
     def task(self) -> InContextRegression:
         """Variances in proportion 1/d, trace 1. The initialization is isotropic, so the axes may be the
         eigenvectors."""
+        return InContextRegression(self._covariance, self.context)
+
+    @property
+    def _covariance(self) -> Any:
         spectrum = 1 / np.arange(1, DIM + 1)
-        return InContextRegression(covariance(spectrum / spectrum.sum()), self.context)
+        return covariance(spectrum / spectrum.sum())
+
+    def objective(self) -> Any:
+        """Of the runs by descent: infinitely many sequences, or so many for each seed."""
+        if self.sequences is None:
+            return Population(self.task)
+        task = InContextRegression(self._covariance, self.context, centered=True, whitened=True)
+        keys = (jax.random.fold_in(jax.random.key(seed), 1) for seed in self.shown_seeds)
+        return Ensemble.of([Moments.of_task(task, self.sequences, progress=False, key=key) for key in keys])
 
     def fresh(self, rank: int) -> np.ndarray:
         """Whether a fresh head leads off each plateau m: where R divides m, as long as there are any."""
@@ -105,10 +129,12 @@ class Settings:
         """Whether either does: plateau m is left at all."""
         return self.fresh(rank) | self.further(rank)
 
-    def initial_models(self, rank: int, seeds: Sequence[int], *, decade: int = 0) -> list[SeparateAttention]:
-        """One for each seed, in the paper's convention; at a `decade` the same draw, smaller by powers of ten."""
-        options: dict[str, Any] = {"dim": DIM, "heads": self.heads, "rank": rank, "init": "per-head"}
-        scale = self.size / 10**decade
+    def initial_models(
+        self, rank: int, seeds: Sequence[int], *, part: float = 1.0, scheme: Scheme = README
+    ) -> list[SeparateAttention]:
+        """One for each seed, in the paper's convention, or the same draw at this part of its size."""
+        options: dict[str, Any] = {"dim": DIM, "heads": self.heads, "rank": rank, "scheme": scheme}
+        scale = self.size * part
         return [SeparateAttention.random(**options, scale=scale, key=jax.random.key(seed)) for seed in seeds]
 
 
@@ -116,9 +142,12 @@ def describe(settings: Settings) -> dict[str, Any]:
     return {
         **paper_settings(settings),
         "initial weights": _initial_weights(settings),
-        "data": "infinitely many sequences",
+        "training": f"{settings.steps + 1:,} recorded losses from the README's initialization, "
+        f"{settings.early_steps + 1:,} from the scheme {settings.early_scheme}; rate {settings.rate:g}, attention not "
+        "divided by N. Waits: gradient flow to convergence",
+        "data": f"{settings.sequences:,} sequences above" if settings.sequences else "infinitely many sequences",
         "seeds": f"{settings.shown} of them drawn above, {settings.seeds} below, from {settings.first_seed} on",
-        **{name: getattr(settings, name) for name in ("first_seed", "decades", "draws")},
+        **{name: getattr(settings, name) for name in ("first_seed", "early_seeds", "small", "draws")},
     }
 
 
@@ -129,36 +158,32 @@ def paper_settings(settings: Settings) -> dict[str, Any]:
         "context length N": settings.context,
         "heads H": settings.heads,
         "eigenvalues of the covariance": "in proportion 1, 1/2, …, 1/8, trace 1",
-        "initial weights": f"{_initial_weights(settings)} (the scheme is inferred from the date of the published "
-        "commands)",
+        "initial weights": f"init {settings.init:g}; the scheme is not known",
         "data": "80,000 sequences",
-        "training": f"{settings.steps + 1:,} recorded losses, rate {settings.rate:g}, attention not divided by N",
+        "training": f"rate {settings.rate:g}, attention not divided by N; 50,001 recorded losses in the README of "
+        "January 2025, 20,001 since",
         "seeds": 6,
         "ranks R": list(settings.ranks),
     }
 
 
 def _initial_weights(settings: Settings) -> str:
-    return f"init {settings.init:g}: values with that standard deviation, keys and queries with init/√(R(D+1))"
+    return (
+        f"init {settings.init:g}: values with that standard deviation, keys and queries with init/√(R(D+1)) (README), "
+        f"or as the scheme {settings.early_scheme} has it"
+    )
 
 
 def predict(settings: Settings) -> xr.Dataset:
-    """Levels, rates, both laws of waiting; at parts of the published init thresholds, and how often a plateau with
-    R | m is not conspicuous."""
+    """Levels, rates, both laws of waiting, and thresholds."""
     task, size, ranks = settings.task, settings.size, settings.ranks
     gains = theory.escape_rates(task)
-    smallest, largest = max(3, *settings.decades), min(0, *settings.decades)
-    scales = np.geomspace(10.0**-smallest, 10.0**-largest, 10 * (smallest - largest) + 1)
-    sizes = size * scales
-    longest = np.array([longest_pair(task, each) for each in sizes])
     waits = np.full((len(ranks), settings.draws, DIM), np.nan)
-    pairs = [further_pairs(task, rank, size) for rank in ranks]
-    thresholds, wrong = np.empty((2, len(ranks), scales.size))
     for place, rank in enumerate(ranks):
         scaled = race(gains, random_heads(rank, settings.draws, dim=DIM, heads=settings.heads), rank)
         waits[place][:, settings.fresh(rank)] = scaled / size
-        thresholds[place] = np.sqrt(longest * np.median(scaled, axis=0).min() / sizes)
-        wrong[place] = [np.mean(scaled < s * limit) for s, limit in zip(sizes, thresholds[place], strict=True)]
+    pairs = [further_pairs(task, rank, size) for rank in ranks]
+    shortest = np.nanmin(np.median(waits, axis=1), axis=1)
     return xr.Dataset(
         {
             "level": ("component", theory.levels(task)),
@@ -166,95 +191,102 @@ def predict(settings: Settings) -> xr.Dataset:
             "fresh_wait": (("rank", "draw", "plateau"), waits),
             "pair_wait": (("rank", "plateau"), [pair.wait for pair in pairs]),
             "pair_spread": (("rank", "plateau"), [pair.spread for pair in pairs]),
-            "threshold": (("rank", "scale"), thresholds),
-            "wrong": (("rank", "scale"), wrong),
+            "threshold": ("rank", np.sqrt(longest_pair(task, size) * shortest)),
         },
-        {"rank": list(ranks), "scale": scales, "plateau": np.arange(DIM)},
+        {"rank": list(ranks), "plateau": np.arange(DIM)},
     )
 
 
 CAPTION = (
-    "Separate attention of rank R. Above, the loss at the published initialization, rate and number of steps (init "
-    "0.005, rate 0.02, 20,001 steps), six seeds, on infinitely many sequences where the paper has 80,000. Dashed "
-    "lines are the predicted levels L(M_m) with m components learned, black where R divides m: there a fresh head has "
-    "to grow from its small initialization, which is slow (hyperbolic); elsewhere a head that has grown already takes "
-    "up a further pair, which is fast (exponential). Most runs have not ended: the plateaus are that long. Below, "
-    "ours: the same initialization carried to convergence by gradient flow in {seeds} seeds, and how long each waits "
-    "on each plateau, in units of the escape rate ρ_m = λ_{{m+1}}². Dots are seeds. Where R divides m (shaded) the "
-    "bars span 80 % of what a race of random heads predicts, with its median; elsewhere the ticks are the predicted "
-    "wait for a further pair. Dashed, the threshold from which a plateau counts as conspicuous, the geometric mean of "
-    "the two laws. A wait for a fresh head is the gap between two random heads, so some are short. Last, how often "
-    "that is so, with smaller and smaller initialization, at rank {first}: simulated (bars: one standard error) and "
-    "predicted."
+    "Separate attention of rank R. (a) The loss at the README's initialization, rate and number of steps (init 0.005, "
+    "rate 0.02, 20,001 steps), six seeds, on infinitely many sequences where the paper has 80,000. Dashed lines are "
+    "the predicted levels L(M_m) with m components learned, black where R divides m: there a fresh head has to grow "
+    "from its small initialization, which is slow (hyperbolic); elsewhere a head that has grown already takes up a "
+    "further pair, which is fast (exponential). (b) The same with larger keys and queries (initialization scheme "
+    "plain), for 50,001 steps: what script and README had before. (c) Ours: the initialization of (a) carried to "
+    "convergence by gradient flow in {seeds} seeds, and how long each waits on each plateau, in units of the escape "
+    "rate ρ_m = λ_{{m+1}}². Dots are seeds. Where R divides m (shaded) bars span 80 % of what a race of random heads "
+    "predicts, with its median; elsewhere ticks are the predicted wait for a further pair. A wait for a fresh head is "
+    "the gap between two random heads, so some are short. (d) R = {first}, from a hundredth of that initialization: "
+    "every wait for a fresh head, and what a race of the seed's own heads predicts."
 )
 
 
 SCHEDULED = 4
 """Up to this rank the schedule is computed from the initial weights; beyond, it takes longer than the runs."""
-RECORD = 4
-FINE = 40  # drops from small initial weights are shorter beside their times, and need finer ones
-SMALL = 2  # the decade at which the race, a limit, is compared with the schedule
+RECORDED = 5_000  # losses of a run that is drawn, about
+FINE = 100  # drops from small initial weights are short beside their times: saved 5·10⁻⁴ of these apart
 
 
 def simulate(settings: Settings) -> Data:
-    drops = measure(settings)
+    objective = settings.objective()
     return {
         "theory": predict(settings),
-        "published": train(settings),
-        "drops": drops,
-        "smaller": measure_smaller(drops.isel(rank=0), settings),
+        "published": train(objective, settings, README, settings.steps),
+        "early": train(objective, settings, settings.early_scheme, settings.early_steps),
+        "early_end": early_end(settings),
+        "drops": measure(settings),
+        "small": measure_small(settings),
         "schedule": schedule(settings),
-        "small_schedule": compare_small(settings),
     }
 
 
-def train(settings: Settings) -> xr.Dataset:
-    """Descent as published, all seeds of a rank as one program. Losses only."""
-    options: Any = {"rate": rate_for(settings.step, 1), "steps": settings.steps, "progress": False}
-    record, objective = Record(every=RECORD, snapshots=2), Population(settings.task)
-    models = [Ensemble.of(settings.initial_models(rank, settings.shown_seeds)) for rank in settings.ranks]
-    return along((descend(each, objective, record=record, **options)[["loss"]] for each in models), rank=settings.ranks)
+def train(objective: Any, settings: Settings, scheme: Scheme, steps: int) -> xr.Dataset:
+    """Descent, all seeds of a rank as one program. Losses only."""
+    options: Any = {"rate": rate_for(settings.step, 1), "steps": steps, "progress": False}
+    record = Record(every=max(1, steps // RECORDED), snapshots=2)
+    ranks, seeds = settings.ranks, settings.shown_seeds
+    models = (Ensemble.of(settings.initial_models(rank, seeds, scheme=scheme)) for rank in ranks)
+    return along((descend(each, objective, record=record, **options)[["loss"]] for each in models), rank=ranks)
+
+
+def early_end(settings: Settings) -> xr.Dataset:
+    """The loss of every seed by the end of the earlier README, by gradient flow, of the ranks that the text names."""
+    named, until = _named(settings.ranks), settings.early_steps * settings.step
+    options: Any = {"until": until, "record": Record(points=2), "rtol": 1e-5, "progress": False}
+    losses = np.empty((len(named), settings.early_seeds))
+    for place, rank in enumerate(named):
+        models = settings.initial_models(rank, settings.every_early_seed, scheme=settings.early_scheme)
+        parts = [Ensemble.of(models[first : first + LANES]) for first in range(0, len(models), LANES)]
+        losses[place] = np.concatenate(
+            [flow(each, Population(settings.task), **options)["loss"].values[:, -1] for each in parts]
+        )
+    return xr.Dataset({"loss": (("rank", "run"), losses)}, {"rank": named})
+
+
+def _named(ranks: Sequence[int]) -> list[int]:
+    return [rank for rank in ranks if rank in NAMED]
 
 
 def measure(settings: Settings) -> xr.Dataset:
     """`drop_time`, halfway down each drop, of all seeds and ranks, by gradient flow to the end."""
     models = [settings.initial_models(rank, settings.every_seed) for rank in settings.ranks]
-    return _drops("rank", settings.ranks, [drop_times(settings.task, each, LANES) for each in models])
+    return _drops(settings.ranks, [drop_times(settings.task, each, LANES) for each in models])
 
 
-def measure_smaller(drops: xr.Dataset, settings: Settings) -> xr.Dataset:
-    """The same for one rank, from smaller initial weights; `drops` are from the published one."""
-    rank, seeds = settings.ranks[0], settings.every_seed
-    models = [settings.initial_models(rank, seeds, decade=decade) for decade in settings.decades]
-    smaller = [drop_times(settings.task, each, LANES, fine=FINE) for each in models]
-    return _drops("decade", (0, *settings.decades), [drops["drop_time"].values, *smaller])
+def measure_small(settings: Settings) -> xr.Dataset:
+    """The same of the first rank from small initial weights, as waits for fresh heads, and a race of the same heads."""
+    rank, gains, there = settings.ranks[0], theory.escape_rates(settings.task), settings.fresh(settings.ranks[0])
+    models, size = (
+        settings.initial_models(rank, settings.every_seed, part=settings.small),
+        settings.size * settings.small,
+    )
+    weights = (np.stack(part) / size for part in zip(*map(weights_of, models), strict=True))
+    times, dims = drop_times(settings.task, models, LANES, fine=FINE), ("run", "plateau")
+    columns = {"simulated": waits(times, gains)[:, there], "race": race(gains, heads_of(*weights), rank) / size}
+    return xr.Dataset({name: (dims, each) for name, each in columns.items()}, {"plateau": np.flatnonzero(there)})
 
 
 def schedule(settings: Settings) -> xr.Dataset:
     """`drop_time` as the schedule has it from the initial weights, of the seeds drawn and ranks up to `SCHEDULED`."""
     low = tuple(rank for rank in settings.ranks if rank <= SCHEDULED)
-    models = [settings.initial_models(rank, settings.shown_seeds) for rank in low]
-    return _drops("rank", low, [_scheduled(settings.task, each) for each in models])
+    models = (Ensemble.of(settings.initial_models(rank, settings.shown_seeds)) for rank in low)
+    return _drops(low, [theory.drop_schedule(settings.task, each, trials=0).times for each in models])
 
 
-def _scheduled(task: InContextRegression, models: list[SeparateAttention]) -> Float[np.ndarray, "run drop"]:
-    return theory.drop_schedule(task, Ensemble.of(models), trials=0).times
-
-
-def compare_small(settings: Settings) -> xr.Dataset:
-    """Waits for fresh heads from small initial weights, by the schedule and by the race, of the seeds drawn."""
-    rank, gains = settings.ranks[0], theory.escape_rates(settings.task)
-    models = settings.initial_models(rank, settings.shown_seeds, decade=SMALL)
-    size, there = settings.size / 10**SMALL, settings.fresh(rank)
-    weights = (np.stack(part) / size for part in zip(*map(weights_of, models), strict=True))
-    by_race, dims = race(gains, heads_of(*weights), rank) / size, ("run", "plateau")
-    by_schedule = waits(_scheduled(settings.task, models), gains)[:, there]
-    return xr.Dataset({"schedule": (dims, by_schedule), "race": (dims, by_race)}, {"plateau": np.flatnonzero(there)})
-
-
-def _drops(first: str, values: Sequence[int], times: Sequence[np.ndarray]) -> xr.Dataset:
+def _drops(ranks: Sequence[int], times: Sequence[np.ndarray]) -> xr.Dataset:
     whole = np.stack(times) if times else np.empty((0, 0, DIM))
-    return xr.Dataset({"drop_time": ((first, "run", "plateau"), whole, {"units": TIME_UNIT})}, {first: list(values)})
+    return xr.Dataset({"drop_time": (("rank", "run", "plateau"), whole, {"units": TIME_UNIT})}, {"rank": list(ranks)})
 
 
 def waits(
@@ -262,17 +294,6 @@ def waits(
 ) -> Float[np.ndarray, "*any plateau"]:
     r"""$\rho_mT_m$ from the times of drops."""
     return np.diff(times, axis=-1, prepend=0.0) * rates
-
-
-def verdicts(data: Data, settings: Settings) -> tuple[Float[np.ndarray, " decade"], Float[np.ndarray, " decade"], int]:
-    """(simulated, predicted) fractions of plateaus with R | m that are not conspicuous, and of how many."""
-    predicted, smaller = data["theory"], data["smaller"]
-    rank = settings.ranks[0]
-    each = waits(smaller["drop_time"].values, predicted["escape_rate"].values)[:, :, settings.fresh(rank)]
-    scale = 10.0 ** -smaller["decade"].values
-    there = predicted.sel(rank=rank).sel(scale=scale, method="nearest")
-    simulated = np.mean(each < there["threshold"].values[:, None, None], axis=(1, 2))
-    return simulated, there["wrong"].values, each[0].size
 
 
 COARSE = 300  # save times of a first run, evenly in log time
@@ -313,103 +334,166 @@ MEDIAN_ERROR = (np.pi / 2) ** 0.5  # the standard error of a median, of many, ov
 
 def claims(data: Data, settings: Settings, *, source: str) -> list[Claim]:
     """`source` is the paper's figure."""
-    predicted, ranks, first = data["theory"], settings.ranks, settings.ranks[0]
-    fresh, further = settings.fresh, settings.further
-    rates = predicted["escape_rate"].values
-    scaled = {rank: waits(data["drops"]["drop_time"].sel(rank=rank).values, rates) for rank in ranks}
-    thresholds = {rank: float(predicted["threshold"].sel(rank=rank).sel(scale=1.0, method="nearest")) for rank in ranks}
+    predicted, ranks = data["theory"], settings.ranks
+    rates, times = predicted["escape_rate"].values, data["drops"]["drop_time"]
+    scaled = {rank: waits(times.sel(rank=rank).values, rates) for rank in ranks}
+    few = "" if settings.seeds > 2 else FEW
     paper = Origin("paper", f"Section 5 and {source}", explored=True)
-    theoretical = Origin("theory", "papers/linear/_low_rank_waits.py", explored=True)
-    threshold = "conspicuous: above the geometric mean of the two laws of escape, from theory alone"
-    margins, places, pair_waits, spreads, middles = [], [], [], [], []
+    shares = []
     for rank in ranks:
-        of_rank, middle, limit = predicted.sel(rank=rank), np.median(scaled[rank], axis=0), thresholds[rank]
-        margins.append(np.where(fresh(rank), middle / limit, limit / middle)[settings.left(rank)])
-        places.append(np.mean(of_rank["fresh_wait"].values[:, None] < scaled[rank], axis=(0, 1))[fresh(rank)])
-        for made, values in ((pair_waits, of_rank["pair_wait"]), (spreads, of_rank["pair_spread"]), (middles, middle)):
-            made.append(values[further(rank)])
-    seeds = settings.seeds
-    few = "" if seeds > 2 else "a median needs three seeds"
-    simulated, expected, plateaus = verdicts(data, settings)
-    percent = ", ".join(f"{100 * fraction:.2g} %" for fraction in expected)
+        of_rank = times.sel(rank=rank).values
+        share = np.median(np.diff(of_rank, axis=1, prepend=0.0) / of_rank, axis=0)
+        shares.append(np.where(settings.fresh(rank), share / SHARE, SHARE / share)[settings.left(rank)])
     return [
+        *(_rank_claim(rank, scaled[rank], predicted, settings, paper, few) for rank in ranks),
         paper.at_least(
-            "middle-seed",
-            f"In the median of {seeds} seeds plateau m is conspicuous exactly where R divides m: how many times its "
-            "wait is above the threshold there, or below it elsewhere, one for each rank and m",
+            "in-time",
+            f"In training time, too: in the median of {settings.seeds} seeds at least a fifth of all training up to "
+            "its end is spent on plateau m where R divides m, and less elsewhere: how many times that share is above a "
+            "fifth there, or below it elsewhere, one for each rank and m",
             predicted=1.0,
-            measured=np.concatenate(margins),
-            labels=_places(ranks, settings.left),
-            basis=threshold,
+            measured=np.concatenate(shares),
+            labels=[f"R = {rank}, m = {m}" for rank in ranks for m in np.flatnonzero(settings.left(rank))],
+            basis="the share was chosen on other seeds",
             counted="plateaus",
             unless=few,
         ),
-        *(
-            paper.at_most(
-                f"rank-{rank}-short-elsewhere",
-                f"R = {rank}: no plateau is conspicuous where R does not divide m, in any seed: longest ρT",
-                predicted=thresholds[rank],
-                measured=labeled(scaled[rank][:, further(rank)].max(axis=1), seed=settings.every_seed),
-                basis=threshold,
-            )
-            for rank in ranks
-            if rank > 1
-        ),
-        theoretical.close(
-            "fresh-heads",
-            "Waits for a fresh head are those of a race of random heads: place of a seed's wait among those of random "
-            "initializations, from 0 to 1, in the mean over seeds, one for each rank and m that R divides",
-            predicted=0.5,
-            measured=np.concatenate(places),
-            labels=_places(ranks, fresh),
-            tolerance=3 * np.sqrt((1 / seeds + 1 / predicted.sizes["draw"]) / 12),
-            basis=f"three standard errors of a mean of {seeds} equally distributed places; random initializations",
-            counted="plateaus",
-        ),
-        theoretical.close(
-            "further-pairs",
-            "The median wait for a further pair is the predicted logarithm, ρT = (ℓ′ − ℓ g′/g)/v, one for each rank "
-            "and m that R does not divide",
-            predicted=np.concatenate(pair_waits),
-            measured=np.concatenate(middles),
-            labels=_places(ranks, further),
-            tolerance=3 * MEDIAN_ERROR * np.concatenate(spreads) / seeds**0.5,
-            basis=f"three standard errors of a median of {seeds} seeds; initial sizes of pairs are χ-distributed",
-            counted="plateaus",
-            unless=few,
-        ),
-        theoretical.close(
-            "wrong-fraction",
-            f"R = {first}: at initial scales a decade apart the fraction of plateaus that are not conspicuous though "
-            f"R divides m is what the race of heads predicts, {percent}: fraction of {plateaus}, one for each scale",
-            predicted=expected,
-            measured=labeled(simulated, init=settings.init * 10.0 ** -data["smaller"]["decade"].values),
-            tolerance=3 * np.sqrt(expected * (1 - expected) / plateaus) + 0.5 / plateaus,
-            basis="three binomial standard errors of what is predicted; half a count",
-            counted="scales",
-        ),
-        _race_claim(data["small_schedule"], settings),
+        *_named_claims(data, settings),
+        *_law_claims(scaled, predicted, settings, few),
+        _own_heads_claim(data["small"], settings),
         _first_drop_claim(data, settings),
     ]
 
 
-def _places(ranks: Sequence[int], which: Callable[[int], np.ndarray]) -> list[str]:
-    """The plateaus m of each rank that `which` has, in words."""
-    return [f"R = {rank}, m = {m}" for rank in ranks for m in np.flatnonzero(which(rank))]
+def _rank_claim(
+    rank: int,
+    scaled: Float[np.ndarray, "run plateau"],
+    predicted: xr.Dataset,
+    settings: Settings,
+    paper: Origin,
+    few: str,
+) -> Claim:
+    fresh, left = settings.fresh(rank), settings.left(rank)
+    limit, middle, longest = float(predicted["threshold"].sel(rank=rank)), np.median(scaled, axis=0), scaled.max(axis=0)
+    listed = ", ".join(map(str, np.flatnonzero(fresh)))
+    elsewhere = ", and nowhere else in any of them" if settings.further(rank).any() else ""
+    return paper.at_least(
+        f"rank-{rank}",
+        f"R = {rank}: in the median of {settings.seeds} seeds there are conspicuous plateaus at m = "
+        f"{listed}{elsewhere}: how many times the wait is above the threshold there, or the longest below it "
+        "elsewhere, one for each m",
+        predicted=1.0,
+        measured=np.where(fresh, middle / limit, limit / longest)[left],
+        labels=[f"m = {m}" for m in np.flatnonzero(left)],
+        basis="conspicuous: above the geometric mean of the two laws of escape, from theory alone",
+        counted="plateaus",
+        unless=few,
+    )
 
 
-def _race_claim(small: xr.Dataset, settings: Settings) -> Claim:
-    rank, size = settings.ranks[0], settings.size / 10**SMALL
-    race_waits, scheduled = small["race"].values, small["schedule"].values
-    return Origin("check", "theory.linear.drop_schedule").close(
-        "race",
-        f"R = {rank}, {10.0**-SMALL:g} of the published init: waits of the race are those of the schedule from the "
-        f"same weights, which follows every drop: ρT, one for each m that R divides and each of {len(race_waits)} "
-        "seeds",
-        predicted=scheduled.ravel(),
-        measured=labeled(race_waits, seed=settings.shown_seeds, plateau=small["plateau"].values),
-        tolerance=rank * longest_pair(settings.task, size) + 1e-3 * scheduled.ravel(),
-        basis=f"the race leaves out {rank} drops, each at most the wait of a further pair; its steps are good to 10⁻³",
+FEW = "a median needs three seeds"
+
+
+def _named_claims(data: Data, settings: Settings) -> list[Claim]:
+    """How far the README's commands, and those before, come, of the ranks that the text names."""
+    named = _named(settings.ranks)
+    if not named:
+        return []
+    levels, whole = data["theory"]["level"].values, settings.steps * settings.step
+    halfway = (levels[1:] + levels[:-1]) / 2
+    learned = (data["drops"]["drop_time"].sel(rank=named).values < whole).sum(axis=2)
+    early = (data["early_end"]["loss"].values[:, :, None] < halfway).sum(axis=2)
+    last = [int(np.flatnonzero(settings.fresh(rank))[-1]) for rank in named]
+    how: Any = {
+        "predicted": last,
+        "labels": [f"R = {rank}" for rank in named],
+        "basis": "the last plateau that the text names, of each rank",
+        "counted": "ranks",
+    }
+    words = "seeds comes to the last plateau that the text names: components learned, one for each rank"
+    return [
+        Origin("paper", "Section 5 and README", explored=True).at_least(
+            "readme",
+            f"In the {settings.steps + 1:,} steps of the README, from its initialization, the median of "
+            f"{settings.seeds} {words}",
+            measured=np.median(learned, axis=1),
+            known=Known(
+                "R = 1 comes to m = 3 or 4 and R = 2 to m = 4; the eighth drop of R = 1 takes some 200,000 steps",
+                "the-steps-of-fig-4",
+            ),
+            unless="" if settings.seeds > 2 else FEW,
+            **how,
+        ),
+        Origin("paper", "Section 5 and README of January 2025", explored=True).at_least(
+            "early",
+            f"In {settings.early_steps + 1:,} steps from the initialization scheme {settings.early_scheme}, the median "
+            f"of {settings.early_seeds} {words}",
+            measured=np.median(early, axis=1),
+            unless="" if settings.early_seeds > 2 else FEW,
+            **how,
+        ),
+    ]
+
+
+def _law_claims(
+    scaled: dict[int, Float[np.ndarray, "run plateau"]], predicted: xr.Dataset, settings: Settings, few: str
+) -> list[Claim]:
+    theoretical = Origin("theory", "papers/linear/_low_rank_waits.py", explored=True)
+    seeds, draws = settings.seeds, predicted.sizes["draw"]
+    places, errors = [], []
+    for rank in settings.ranks:
+        fresh, drawn = settings.fresh(rank), predicted["fresh_wait"].sel(rank=rank).values
+        places.append(np.mean(drawn[:, None] < scaled[rank], axis=0)[:, fresh].mean())
+        ranked = (np.argsort(np.argsort(drawn[:, fresh], axis=0), axis=0) + 0.5) / draws
+        errors.append(3 * ranked.mean(axis=1).std() * np.sqrt(1 / seeds + 1 / draws))
+    several = [rank for rank in settings.ranks if settings.further(rank).any()]
+    pairs, spreads, middles = [], [], []
+    for rank in several:
+        further, of_rank = settings.further(rank), predicted.sel(rank=rank)
+        pairs.append(of_rank["pair_wait"].values[further].sum())
+        spreads.append(np.sqrt(np.sum(of_rank["pair_spread"].values[further] ** 2)))
+        middles.append(np.median(scaled[rank], axis=0)[further].sum())
+    return [
+        theoretical.close(
+            "fresh-heads",
+            "Waits for a fresh head are those of a race of random heads: place of a wait among those of random "
+            "initializations, from 0 to 1, in the mean over seeds and plateaus, one for each rank",
+            predicted=0.5,
+            measured=places,
+            labels=[f"R = {rank}" for rank in settings.ranks],
+            tolerance=errors,
+            basis=f"three standard errors of {seeds} seeds, from the scatter of random initializations",
+            counted="ranks",
+        ),
+        theoretical.close(
+            "further-pairs",
+            "The median waits for further pairs are the predicted logarithms, ρT = (ℓ′ − ℓ g′/g)/v: sum over all m "
+            "that R does not divide, one for each rank",
+            predicted=pairs,
+            measured=middles,
+            labels=[f"R = {rank}" for rank in several],
+            tolerance=3 * MEDIAN_ERROR * np.array(spreads) / seeds**0.5,
+            basis=f"three standard errors of medians of {seeds} seeds; initial sizes of pairs are χ-distributed",
+            counted="ranks",
+            unless=few or ("" if several else "every pair is a head of its own"),
+        ),
+    ]
+
+
+def _own_heads_claim(small: xr.Dataset, settings: Settings) -> Claim:
+    rank, rates = settings.ranks[0], theory.escape_rates(settings.task)[small["plateau"].values]
+    raced = small["race"].values
+    so_far = np.cumsum(raced / rates, axis=1) * rates
+    return Origin("theory", "papers/linear/_low_rank_waits.py", explored=True).close(
+        "own-heads",
+        f"R = {rank}, from {settings.small:g} of the initialization: the wait for each fresh head is that of a race of "
+        "the seed's own heads, from their initial weights: ρT, one for each seed and m that R divides",
+        predicted=raced.ravel(),
+        measured=labeled(small["simulated"].values, seed=settings.every_seed, plateau=small["plateau"].values),
+        tolerance=(rank * longest_pair(settings.task, settings.size * settings.small) + 1e-3 * so_far).ravel(),
+        basis=f"the race leaves out {rank} drops, each at most the wait of a further pair; times are good to 10⁻³; "
+        "95 % of plateaus: two heads may be nearly tied, and exchange components",
+        required=0.95,
         counted="plateaus",
     )
 
@@ -432,6 +516,7 @@ def _first_drop_claim(data: Data, settings: Settings) -> Claim:
         tolerance=tolerance,
         basis="descent in steps h is later than the flow by up to h ℓ, ℓ the logarithm of the growth",
         counted="runs",
+        unless="the schedule is for infinitely many sequences" if settings.sequences else "",
     )
 
 
@@ -441,25 +526,26 @@ SHADE = "#E3EAF2"
 
 def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
     predicted, ranks = data["theory"], settings.ranks
+    levels, rates = predicted["level"].values, predicted["escape_rate"].values
+    rows = (
+        ("published", settings.steps, "README"),
+        ("early", settings.early_steps, settings.early_scheme),
+    )
     with styled():
-        figure = new_figure(13.2, 7.6)
-        halves: Any = figure.subfigures(2, 1, height_ratios=(3, 2.2))
+        figure = new_figure(13.2, 10.0)
+        halves: Any = figure.subfigures(2, 1, height_ratios=(2, 1.05))
         upper, lower = halves
-        above = upper.subplots(1, len(ranks), sharey=True, squeeze=False)[0]
-        *below, last = lower.subplots(1, len(ranks) + 1, width_ratios=[*(len(ranks) * [1.0]), 1.15])
-        for place, rank in enumerate(ranks):
-            _losses(above[place], rank, data["published"].sel(rank=rank), predicted["level"].values, settings.steps)
-            times = data["drops"]["drop_time"].sel(rank=rank).values
-            each, fresh = waits(times, predicted["escape_rate"].values), settings.fresh(rank)
-            _waits(below[place], rank, each, predicted.sel(rank=rank), fresh)
-        for axes in below[1:]:
-            axes.set_yticklabels([])
-        above[0].set_ylabel("loss (mean squared error)")
-        below[0].set_ylabel("wait $\\rho_m T_m$")
-        _fractions(last, data, settings)
-        handles = [zip(*axes.get_legend_handles_labels()[::-1], strict=True) for axes in (below[-1], below[0])]
-        named = dict(itertools.chain(*handles[::-1]))
-        lower.legend(named.values(), named.keys(), loc="outside lower left", ncols=3, fontsize=8.5)
+        above = upper.subplots(2, len(ranks), sharey=True, squeeze=False)
+        for letter, axes, (name, steps, words) in zip("ab", above, rows, strict=True):
+            for each, rank in zip(axes, ranks, strict=True):
+                _losses(each, rank, data[name].sel(rank=rank), levels, steps)
+                each.set_title(f"R = {rank}")
+            axes[0].set_title(f"({letter}) {words}, {steps + 1:,} steps: R = {ranks[0]}")
+            axes[0].set_ylabel("loss (mean squared error)")
+        wide, last = lower.subplots(1, 2, width_ratios=(3.6, 1))
+        each = {rank: waits(data["drops"]["drop_time"].sel(rank=rank).values, rates) for rank in ranks}
+        _waits(wide, each, predicted, settings)
+        _own_heads(last, data["small"], settings)
     return figure
 
 
@@ -472,45 +558,41 @@ def _losses(axes: Axes, rank: int, runs: xr.Dataset, levels: Float[np.ndarray, "
             offset, place = (3, 0 if waiting else -3), {"annotation_clip": False, "va": "center"}
             note(axes, f"$m={m}$" if waiting else "end", (steps, level), offset, fontsize=7.5, **place)
     lines(axes, runs["step"], runs["loss"].values, colors=PALETTE, linewidth=1.5)
-    axes.set(xlim=(0, steps), ylim=(0.15, 1.04), xlabel="training step", title=f"R = {rank}")
+    axes.set(xlim=(0, steps), ylim=(0.15, 1.04), xlabel="training step")
     ticks = (0, steps // 2, steps)
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
 
 
-def _waits(
-    axes: Axes, rank: int, each: Float[np.ndarray, "run plateau"], predicted: xr.Dataset, fresh: np.ndarray
-) -> None:
-    low, middle, high = np.quantile(predicted["fresh_wait"].values, (0.1, 0.5, 0.9), axis=0)
-    pairs = predicted["pair_wait"].values
-    spread = np.linspace(-0.28, 0.28, len(each)) if len(each) > 1 else np.zeros(1)
-    for m in range(DIM):
-        if fresh[m]:
-            axes.axvspan(m - 0.5, m + 0.5, color=SHADE, zorder=0, linewidth=0, label="R divides m" if m == 0 else None)
-            words = "predicted, a fresh head: median and 80 % of random initializations" if m == 0 else None
-            span = [[middle[m] - low[m]], [high[m] - middle[m]]]
-            axes.errorbar([m], [middle[m]], yerr=span, fmt="_", color=VERMILION, markersize=14, zorder=3, label=words)
-        else:
-            words = "predicted, a further pair" if m == rank - 1 else None
-            axes.plot([m], [pairs[m]], "_", color=BLACK, markersize=14, markeredgewidth=1.5, zorder=3, label=words)
-        words = f"simulated, {len(each)} seeds" if m == 0 else None
-        axes.plot(m + spread, np.sort(each[:, m]), "o", color=BLUE, markersize=2.4, zorder=2, label=words)
-    limit = float(predicted["threshold"].sel(scale=1.0, method="nearest"))
-    axes.axhline(limit, color=GRAY, linestyle="--", linewidth=1.2, zorder=1, label="conspicuous from here")
-    axes.set(yscale="log", ylim=(0.2, 400), xlim=(-0.5, DIM - 0.5), xticks=range(DIM), xlabel="components learned, $m$")
-    axes.set_title(f"R = {rank}", fontsize=9.5)
+def _waits(axes: Axes, each: dict[int, np.ndarray], predicted: xr.Dataset, settings: Settings) -> None:
+    """Every m has a column for each rank."""
+    width = 0.84 / len(each)
+    for number, (rank, runs) in enumerate(each.items()):
+        of_rank, fresh = predicted.sel(rank=rank), settings.fresh(rank)
+        low, middle, high = np.quantile(of_rank["fresh_wait"].values, (0.1, 0.5, 0.9), axis=0)
+        spread = np.linspace(-0.3, 0.3, len(runs)) * width if len(runs) > 1 else np.zeros(1)
+        color, tick = PALETTE[number % len(PALETTE)], {"color": BLACK, "markersize": 7, "zorder": 3}
+        for m in np.flatnonzero(settings.left(rank)):
+            x = m + (number - (len(each) - 1) / 2) * width
+            words = f"R = {rank}" if m == 0 else None
+            axes.plot(x + spread, np.sort(runs[:, m]), "o", color=color, markersize=2.4, zorder=2, label=words)
+            if fresh[m]:
+                axes.axvspan(x - width / 2, x + width / 2, color=SHADE, zorder=0, linewidth=0)
+                axes.errorbar([x], [middle[m]], yerr=[[middle[m] - low[m]], [high[m] - middle[m]]], fmt="_", **tick)
+            else:
+                axes.plot([x], of_rank["pair_wait"].values[[m]], "_", markeredgewidth=1.5, **tick)
+    axes.axvspan(np.nan, np.nan, color=SHADE, label="R divides m")
+    axes.plot([], [], "_", color=BLACK, markersize=7, label="predicted")
+    axes.set(yscale="log", xlim=(-0.5, DIM - 0.5), xticks=range(DIM), xlabel="components learned, $m$")
+    axes.set(ylabel="wait $\\rho_m T_m$", title=f"(c) Waits on each plateau, {settings.seeds} seeds")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8.5)
 
 
-def _fractions(axes: Axes, data: Data, settings: Settings) -> None:
-    simulated, _, count = verdicts(data, settings)
-    smaller, rank = data["smaller"], settings.ranks[0]
-    theory = data["theory"].sel(rank=rank)
-    axes.plot(settings.init * theory["scale"], 100 * theory["wrong"], color=VERMILION, label="predicted")
-    errors = 100 * np.sqrt(np.maximum(simulated * (1 - simulated), 0.5 / count) / count)
-    inits = settings.init / 10.0 ** smaller["decade"].values
-    axes.errorbar(inits, 100 * simulated, yerr=errors, fmt="o", color=BLUE, markersize=4, label="simulated")
-    axes.set(xscale="log", ylim=(0, None), xlabel="init", ylabel="short though R divides m (%)")
-    axes.set_title(f"R = {rank}: smaller initialization", fontsize=9.5)
-    axes.legend(loc="upper left", fontsize=8)
+def _own_heads(axes: Axes, small: xr.Dataset, settings: Settings) -> None:
+    axes.loglog(small["race"].values.ravel(), small["simulated"].values.ravel(), "o", color=BLUE, markersize=2.4)
+    ends = [small["race"].values.min(), small["race"].values.max()]
+    axes.plot(ends, ends, "--", color=GRAY, linewidth=1.2, zorder=1)
+    title = f"(d) R = {settings.ranks[0]}, initialization × {settings.small:g}"
+    axes.set(xlabel="$\\rho_m T_m$ of a race of its heads", ylabel="simulated $\\rho_m T_m$", title=title)
 
 
 def low_rank_figure(source: str, *ranks: int) -> Figure[Settings]:
@@ -521,7 +603,7 @@ def low_rank_figure(source: str, *ranks: int) -> Figure[Settings]:
         caption=CAPTION.format(seeds=settings.seeds, first=ranks[0]),
         source=source,
         settings=settings,
-        quick=Settings(ranks, seeds=4, shown=1, decades=(2,), draws=60),
+        quick=Settings(ranks, seeds=4, shown=1, draws=60),
         described=describe,
         paper_settings=paper_settings(settings),
         simulate=simulate,

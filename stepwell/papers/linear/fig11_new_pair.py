@@ -275,19 +275,20 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             tolerance=float(pair_error**2 / _bend(even, exponential)[0]),
             basis="square of the allowed change of slope, over what a line leaves of the inverse of an exponential",
         ),
-        *_wait_claims(waited, predictions, of_heads, of_pairs),
+        *_wait_claims(waited, predictions),
     ]
 
 
-def _wait_claims(waited: xr.Dataset, predictions: xr.Dataset, of_heads: Origin, of_pairs: Origin) -> list[Claim]:
+def _wait_claims(waited: xr.Dataset, predictions: xr.Dataset) -> list[Claim]:
+    """Of aligned newcomers, which keep their direction: the flow is then one scalar equation, solved in two ways."""
     rate, value, end = (float(predictions[key]) for key in ("driving", "value", "end"))
     small = waited["size"].values
     logs = np.log(small)
     single = "a slope needs two sizes" if np.unique(small).size < 2 else ""
     return [
-        of_heads.close(
+        Origin("check", "theory.linear.new_head_time").close(
             "head-wait",
-            "The wait for a new head goes as 1/(its initial size): fitted exponent",
+            "The wait for an aligned new head goes as 1/(its initial size): fitted exponent",
             unless=single,
             predicted=-1.0,
             measured=slope(logs, np.log(waited["head"].values)),
@@ -295,9 +296,9 @@ def _wait_claims(waited: xr.Dataset, predictions: xr.Dataset, of_heads: Origin, 
             tolerance=3 * float(small.max()) / end,
             basis="time of the rise itself, 3/(λ₂² v_end), over the shortest wait",
         ),
-        of_pairs.close(
+        Origin("check", "theory.linear.new_pair_time").close(
             "pair-wait",
-            "The wait for a new pair goes as the logarithm: fitted slope in ln(1/size), over 1/(vλ₂²)",
+            "The wait for an aligned new pair goes as the logarithm: fitted slope in ln(1/size), over 1/(vλ₂²)",
             unless=single,
             predicted=1.0,
             measured=slope(-logs, waited["pair"].values) * value * rate,
@@ -380,8 +381,9 @@ def _draw_run(loss: Axes, weights: Axes, run: xr.Dataset, levels: np.ndarray) ->
     weights.plot([], [], color=GRAY, linewidth=2.6, alpha=0.6, label="value $|v_i|$")
     weights.plot([], [], "--", color=GRAY, linewidth=1.3, label="first pair")
     weights.plot([], [], ":", color=GRAY, linewidth=1.3, label="second pair")
-    weights.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    weights.legend(loc="upper left", fontsize=8)
     weights.set(xlabel="training step", ylabel="size of weights", xlim=(0, step[-1]))
+    weights.xaxis.set_major_formatter("{x:,.0f}")
 
 
 def _draw_head(axes: Axes, head: xr.Dataset, rate: float) -> None:
