@@ -34,7 +34,7 @@ from matplotlib.axes import Axes
 from stepwell.analysis import passage_time
 from stepwell.analysis.style import BLACK, BLUE, GRAY, PALETTE, VERMILION, new_figure, styled
 from stepwell.dynamics import Ensemble, Record, descend, flow, rate_for, time_factor, weight_factor
-from stepwell.figures import Claim, Data, Figure, Origin
+from stepwell.figures import Claim, Data, Figure, Origin, Seeds
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression, covariance
@@ -50,7 +50,7 @@ LANES = 8  # Runs of one program: as many as a vector of the widest processors h
 
 @dataclass(frozen=True)
 class Settings:
-    """What can be changed. Settings and thresholds were chosen on seeds 1000 to 1023."""
+    """What can be changed."""
 
     ranks: tuple[int, ...]  # from smaller initial weights, runs are of the first alone
     context: int = 31
@@ -524,6 +524,7 @@ def low_rank_figure(source: str, *ranks: int) -> Figure[Settings]:
         quick=Settings(ranks, seeds=4, shown=1, decades=(2,), draws=60),
         described=describe,
         paper_settings=paper_settings(settings),
+        seeds=Seeds(explored="1000 to 1023", fixed="on the exploratory seeds"),
         simulate=simulate,
         claims=partial(claims, source=source),
         draw=draw,
