@@ -159,6 +159,12 @@ def _settings(entry: dict[str, Any], theirs: dict[str, Any]) -> Iterator[str]:
     yield ("The quick settings, smaller than the paper's." if entry["quick"] else "The full settings.") + (
         f" It took {entry['seconds']:.0f} s.\n" if entry["seconds"] else "\n"
     )
+    if entry.get("explored"):
+        judging = "; ".join(f"{name} {as_setting(value)}" for name, value in entry["judged_on"].items())
+        yield (
+            f"Seeds on which settings and thresholds were chosen: {_text(entry['explored'])}. Thresholds were fixed: "
+            f"{_text(entry['fixed'])}. Claims are judged on: {_text(judging)}.\n"
+        )
     yield "| setting | here | in the paper |"
     yield "|---|---|---|"
     for key in {**ours, **theirs}:
