@@ -15,7 +15,12 @@ from stepwell.figures import FIGURES, PAPERS, as_setting, coverage, expected, fi
 
 from .reference import write_if_changed
 
-_SAYS = {"paper": "What the paper says", "theory": "What our theory adds", "check": "Internal consistency"}
+_SAYS = {
+    "paper": "What the paper says",
+    "other": "What another paper says",
+    "theory": "What our theory adds",
+    "check": "Internal consistency",
+}
 _THUMBNAIL = (480, 360)
 
 
@@ -154,6 +159,12 @@ def _settings(entry: dict[str, Any], theirs: dict[str, Any]) -> Iterator[str]:
     yield ("The quick settings, smaller than the paper's." if entry["quick"] else "The full settings.") + (
         f" It took {entry['seconds']:.0f} s.\n" if entry["seconds"] else "\n"
     )
+    if entry.get("explored"):
+        judging = "; ".join(f"{name} {as_setting(value)}" for name, value in entry["judged_on"].items())
+        yield (
+            f"Seeds on which settings and thresholds were chosen: {_text(entry['explored'])}. Thresholds were fixed: "
+            f"{_text(entry['fixed'])}. Claims are judged on: {_text(judging)}.\n"
+        )
     yield "| setting | here | in the paper |"
     yield "|---|---|---|"
     for key in {**ours, **theirs}:
@@ -208,8 +219,9 @@ def _paper(paper: str, made: dict[str, Any], document: dict[str, Any]) -> Iterat
 def _statements(paper: str, document: dict[str, Any]) -> Iterator[str]:
     """What the paper says, statement by statement, and the claims that check it."""
     for stated in coverage(document):
-        if stated["anchor"] == paper:
-            yield "## What the paper says, and what checks it\n"
+        if stated["paper"] == paper:
+            whose = "the paper" if stated["anchor"] == paper else f"another paper, {_text(stated['title'])},"
+            yield f"## What {whose} says, and what checks it\n"
             counts = "; ".join(f"{words}: {count}" for count, words in stated["counts"])
             yield f"{len(stated['rows'])} statements, in our words. {counts.capitalize()}. {_text(stated['basis'])}\n"
             yield "| where | statement | checked by | settings | |"
@@ -217,5 +229,6 @@ def _statements(paper: str, document: dict[str, Any]) -> Iterator[str]:
             for row in stated["rows"]:
                 checks = "; ".join([f"`{one}`" for one in (*row["claims"], *row["tests"])])
                 says = " ".join(_text(words) for words in (row["says"], row["note"]) if words)
-                yield f"| {_text(row['where'])} | {says} | {checks} | {_text(row['settings'])} | {row['words']} |"
+                settings = _text("; ".join(words for words in (row["settings"], row["how"]) if words))
+                yield f"| {_text(row['where'])} | {says} | {checks} | {settings} | {row['words']} |"
             yield ""

@@ -17,6 +17,7 @@ from ._coverage import coverage as coverage
 from ._coverage import statements as statements
 from ._figure import Data as Data
 from ._figure import Figure as Figure
+from ._figure import Seeds as Seeds
 from ._figure import SeedWords as SeedWords
 from ._page import tallies as tallies
 from ._registry import FIGURES as FIGURES

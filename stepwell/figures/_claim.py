@@ -12,8 +12,8 @@ from stepwell._util.errors import InvalidInput
 from stepwell._util.text import shown
 
 Relation = Literal["=", "<=", ">="]
-Kind = Literal["paper", "theory", "check"]
-"""Who says it: the paper; a derivation of ours, against simulation; or an internal consistency check."""
+Kind = Literal["paper", "other", "theory", "check"]
+"""Who says it: the paper; another paper; a derivation of ours, against simulation; or an internal consistency check."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 PART = r"[a-z0-9][a-z0-9.-]*"
 _IDENTIFIER = re.compile(rf"({PART}/{PART}/)?{PART}")
@@ -88,8 +88,8 @@ class Claim:
     - `count`, `counted`, `pass_rate`: how many values were compared, what they are (seeds, heads, plateaus, …), and the
       fraction of them for which the claim holds; None for a claim about one value.
     - `values`: of several values each, a `Value`.
-    - `kind`: "paper" (the paper says it), "theory" (a derivation of ours, against simulation) or "check" (internal
-      consistency: the same quantity computed in two independent ways).
+    - `kind`: "paper" (the paper says it), "other" (another paper does), "theory" (a derivation of ours, against
+      simulation) or "check" (internal consistency: the same quantity computed in two independent ways).
     - `source`: the theorem, equation, section or figure that says it.
     - `known`: why it fails, if that is understood; where it then holds, that is unexpected.
     - `explored`: whether its settings were chosen after outcomes were seen; it is then judged on fresh seeds.

@@ -19,7 +19,7 @@ nothing does."""
 _WORDS: dict[tuple[Verdict, str], str] = {
     ("holds", ""): "holds",
     ("holds", "paper"): "holds at the paper's settings",
-    ("holds", "other"): "holds at other settings",
+    ("holds", "ours"): "holds at other settings",
     ("holds", "here"): "holds at quick or changed settings",
     ("partly", ""): "holds in part",
     ("fails", ""): "does not hold",
@@ -27,7 +27,7 @@ _WORDS: dict[tuple[Verdict, str], str] = {
     ("tested", ""): "checked by tests alone",
     ("unchecked", ""): "not checked",
 }
-_PAPER = "paper"  # the settings of a statement whose runs are the paper's
+_SETTINGS = {"paper": "the paper's", "ours": "ours", "mathematics": "none: mathematics", None: "–"}
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,8 +39,9 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     - `says`: the statement, in a sentence.
     - `claims`: the claims that check it, as FIGURE/CLAIM.
     - `tests`: tests of the package that check it where no claim does.
-    - `settings`: "paper" where the runs of the claims have the paper's settings, else what those are; empty for
-      mathematics.
+    - `settings`: those of the runs that decide it: "paper" (the paper's, but for the seeds) or "ours"; "mathematics"
+      where the statement is not about training; None where no claim checks it.
+    - `how`: what else there is to say of settings: what is ours, and claims at others.
     - `note`: what is left open, or why nothing checks it.
     """
 
@@ -48,15 +49,26 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     says: str
     claims: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
-    settings: str = ""
+    settings: Literal["paper", "ours", "mathematics"] | None = None
+    how: str = ""
     note: str = ""
 
 
 class Statements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The statements of a paper, and the `basis`: which texts of the paper they were taken from."""
+    """The statements of a paper.
+
+    **Arguments:**
+
+    - `basis`: which texts of the paper they were taken from.
+    - `statement`: each `Statement`.
+    - `title`: the paper, where it is none of `PAPERS`.
+    - `other`: statements of other papers that the figures of this one check, in lists of their own.
+    """
 
     basis: str
     statement: tuple[Statement, ...]
+    title: str = ""
+    other: tuple["Statements", ...] = ()
 
 
 @checked
@@ -99,9 +111,10 @@ def coverage(document: dict[str, Any]) -> list[dict[str, Any]]:
 
     - `document`: that of `claims.json`.
 
-    **Returns:** for each paper with statements of which the report has figures, a dictionary: its name (`anchor`) and
-    `title`, `basis`, `counts` (how many statements have each verdict, in words) and `rows`, a
-    dictionary for each statement.
+    **Returns:** for each paper with statements of which the report has figures, and after it for each other paper that
+    its figures check, a dictionary: the `paper` whose figures they are, an `anchor`, which is the same but for another
+    paper, `title`, `basis`, `counts` (how many statements have each verdict, in words) and `rows`, a dictionary for
+    each statement.
 
     **Example:**
 
@@ -112,26 +125,28 @@ def coverage(document: dict[str, Any]) -> list[dict[str, Any]]:
     shown = {entry["name"].partition("/")[0] for entry in document["figures"]}
     changed = {entry["name"] for entry in document["figures"] if entry["quick"] or entry["changed"]}
     return [
-        _of_paper(paper, title, stated, document["claims"], changed)
-        for paper, title in PAPERS.items()
+        _of_paper(paper, f"{paper}-other-{place}" if place else paper, listed, document["claims"], changed)
+        for paper in PAPERS
         if paper in shown and (stated := statements(paper)) is not None
+        for place, listed in enumerate((stated, *stated.other))
     ]
 
 
 def _of_paper(
-    paper: str, title: str, stated: Statements, claims: list[dict[str, Any]], changed: set[str]
+    paper: str, anchor: str, stated: Statements, claims: list[dict[str, Any]], changed: set[str]
 ) -> dict[str, Any]:
     mine = {one["id"].removeprefix(f"{paper}/"): one for one in claims if one["id"].startswith(f"{paper}/")}
     others = {name for name in mine if f"{paper}/{name}".rpartition("/")[0] in changed}
     rows = [
-        {"anchor": f"{paper}-{place}", **_row(paper, statement, mine, others)}
+        {"anchor": f"{anchor}-{place}", **_row(paper, statement, mine, others)}
         for place, statement in enumerate(stated.statement, start=1)
     ]
     counts = Counter(row["words"] for row in rows)
     order = sorted(counts, key=list(_WORDS.values()).index)
     return {
-        "title": title,
-        "anchor": paper,
+        "title": stated.title or PAPERS[paper],
+        "paper": paper,
+        "anchor": anchor,
         "basis": stated.basis,
         "counts": [(counts[w], w) for w in order],
         "rows": rows,
@@ -141,10 +156,10 @@ def _of_paper(
 def _row(paper: str, statement: Statement, claims: dict[str, dict[str, Any]], changed: set[str]) -> dict[str, Any]:
     """A statement as a page shows it; `changed` are the claims whose figures had quick or changed settings."""
     verdict, here = covered(statement, claims), not changed.isdisjoint(statement.claims)
-    at = "" if not statement.settings else "here" if here else _PAPER if statement.settings == _PAPER else "other"
+    at = "" if statement.settings in (None, "mathematics") else "here" if here else statement.settings
     return {
         **msgspec.structs.asdict(statement),
-        "settings": "the paper's" if statement.settings == _PAPER else statement.settings,
+        "settings": _SETTINGS[statement.settings],
         "checks": [{"name": name, "id": f"{paper}/{name}", "claim": claims.get(name)} for name in statement.claims],
         "verdict": verdict,
         "words": _WORDS[verdict, at if verdict == "holds" else ""],

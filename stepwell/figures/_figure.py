@@ -7,7 +7,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -31,6 +31,21 @@ class SeedWords(tuple[str, ...]):
     """What was typed after `--seeds`: how many, a range, or each."""
 
 
+class Seeds(NamedTuple):
+    """On which random seeds a figure was made, and on which it is judged.
+
+    **Arguments:**
+
+    - `explored`: those on which its settings and thresholds were chosen, such as "0 to 23".
+    - `fixed`: when the thresholds were fixed.
+    - `judged`: those that judge its claims, where no setting has "seed" in its name.
+    """
+
+    explored: str = "not recorded"
+    fixed: str = "not recorded"
+    judged: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Figure(Generic[Settings]):
     """A figure that can be run: its settings, what it simulates, claims and draws.
@@ -52,6 +67,7 @@ class Figure(Generic[Settings]):
     - `source`: where the paper shows it, such as "Fig 3"; empty for a figure that is not in the paper.
     - `picture`: what is known of the published picture, in a sentence, such as "Its curve, read off the picture, is
       dashed in (a)."; by default the report says which claims compare with data of it, or that it was not seen.
+    - `seeds`: on which `Seeds` settings and thresholds were chosen, and when; by default that is not recorded.
     - `name`: PAPER/FIGURE, such as "own/first"; by default the name under which it is listed.
     - `changes`: settings that are not the figure's own, by name, as `with_changes` sets them.
 
@@ -86,6 +102,7 @@ class Figure(Generic[Settings]):
     extras: Callable[[Data, Settings], Writers] = lambda data, settings: {}
     source: str = ""
     picture: str = ""
+    seeds: Seeds = Seeds()
     name: str = ""
     changes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -103,6 +120,11 @@ class Figure(Generic[Settings]):
     def at(self, quick: bool) -> Settings:
         """Return the settings of a quick or a full run."""
         return self.quick if quick else self.settings  # pyright: ignore[reportReturnType]
+
+    def judged_on(self, settings: Settings) -> dict[str, Any]:
+        """Return the seeds that judge the claims at given settings, by name."""
+        named = {name: value for name, value in self.described(settings).items() if "seed" in name}
+        return named or {"seeds": self.seeds.judged or "not recorded"}
 
     def with_changes(self, changes: Mapping[str, Any]) -> "Figure[Settings]":
         """Return the figure with other settings, for quick runs and for full ones: by name, each as a value or as a

@@ -20,7 +20,7 @@ from ._documents import documents
 from ._registry import PAPERS
 from ._words import as_setting, expected, number
 
-_HEADLINES = {"paper": "papers", "theory": "theory", "check": "checks"}
+_HEADLINES = {"paper": "papers", "other": "other papers", "theory": "theory", "check": "checks"}
 _THUMBNAIL = (360, 300)  # pixels of a figure in the contents, at the most
 
 
@@ -33,9 +33,9 @@ def pages(document: dict[str, Any], folder: Path, figures: Container[str] | None
         for paper in (entry["paper"] for entry in entries)
         if paper not in PAPERS
     }
-    covered = {paper["anchor"]: paper for paper in coverage(document)}
+    covered = coverage(document)
     stated: dict[str, list[dict[str, Any]]] = {}
-    for row in (row for paper in covered.values() for row in paper["rows"]):
+    for row in (row for listed in covered for row in listed["rows"]):
         for check in row["checks"]:
             stated.setdefault(check["id"], []).append(row)
     if figures is None:
@@ -44,11 +44,16 @@ def pages(document: dict[str, Any], folder: Path, figures: Container[str] | None
     for entry in entries:
         if figures is None or entry["name"] in figures:
             yield entry["page"], _rendered("figure.html", entry=entry, paper=papers[entry["paper"]], stated=stated)
-    yield "coverage.html", _rendered("coverage.html", papers=[*covered.values()])
+    yield "coverage.html", _rendered("coverage.html", papers=covered)
     claims = [claim for entry in entries for claim in entry["claims"]]
     failures = [claim for claim in claims if claim["judged"] and (claim["unexpected"] or not claim["passed"])]
     shown = [
-        {"title": title, "coverage": covered.get(paper), "figures": mine, "tallies": tallies(_claims(mine))}
+        {
+            "title": title,
+            "coverage": [listed for listed in covered if listed["paper"] == paper],
+            "figures": mine,
+            "tallies": tallies(_claims(mine)),
+        }
         for paper, title in papers.items()
         if (mine := [entry for entry in entries if entry["paper"] == paper])
     ]

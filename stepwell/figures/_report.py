@@ -40,6 +40,9 @@ class Entry(msgspec.Struct, kw_only=True):
     changed: dict[str, Any] = {}
     program: str = ""
     paper_settings: dict[str, Any] = {}
+    explored: str = ""
+    fixed: str = ""
+    judged_on: dict[str, Any] = {}
     files: dict[str, str] = {}
     data: list[str] = []
 

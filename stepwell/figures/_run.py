@@ -108,6 +108,9 @@ def _run(figure: Figure[Any], asked: Request) -> Result:
         changed=dict(figure.changes),
         program=sources,
         paper_settings=dict(figure.paper_settings),
+        explored=figure.seeds.explored,
+        fixed=figure.seeds.fixed,
+        judged_on=figure.judged_on(settings),
         files={ending: f"figures/{stem}.{ending}" for ending in ("svg", "pdf", "png")},
         data=[f"data/{stem}-{key}.nc" for key in data],
     )

@@ -165,7 +165,7 @@ def test_values_are_in_one_row(wrong):
 
 def test_a_claim_says_who_says_it():
     options = {"predicted": 0, "measured": 0, "tolerance": 0, "basis": "b"}
-    with pytest.raises(InvalidInput, match="paper, theory, check"):
+    with pytest.raises(InvalidInput, match="paper, other, theory, check"):
         Origin("paper", "").close(ID, "s", **options)
     with pytest.raises(TypeError):
         Origin("paper")  # pyright: ignore

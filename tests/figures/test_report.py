@@ -13,7 +13,7 @@ import pytest
 import xarray as xr
 
 from stepwell._util.errors import InvalidInput
-from stepwell.figures import Known, Origin, Reproduction, add_figure, number, reproduce
+from stepwell.figures import Known, Origin, Reproduction, Seeds, add_figure, number, reproduce
 from stepwell.figures._documents import documents
 
 
@@ -160,6 +160,25 @@ def test_a_known_failure_is_no_finding_and_one_that_holds_is(register, tmp_path:
     html = _html(done, "index.html")
     assert "The &lt;data&gt; are few." in html and "documents/differences.html#fig-1" in html
     assert (">unexpected<" in html) != passed and (">known<" in html) == passed
+
+
+@pytest.mark.parametrize("reason, words", [("the data are few", "The data"), ("κ is not small", "κ is")])
+def test_a_reason_begins_with_a_capital_and_symbols_stay(reason: str, words: str, register, tmp_path: Path):
+    register("linear/fig1", measured=2.0, known=Known(reason, "fig-1"))
+    assert f">{words}" in _html(reproduce(["linear/fig1"], out=tmp_path), "index.html")
+
+
+def test_a_page_says_on_which_seeds_thresholds_were_chosen_and_judged(register, tmp_path: Path):
+    told: Any = {"described": lambda settings: {"seeds": [20, 21, 22, 23], "flow_seeds": 7, "heads": 5}}
+    register("linear/fig1", seeds=Seeds(explored="0 to 9", fixed="on these"), **told)
+    register("linear/fig2", seeds=Seeds(judged="none"))
+    reproduce(["linear/fig1", "linear/fig2"], out=tmp_path)
+    rows = [
+        re.findall(r"<tr><th>([^<]*)</th><td>([^<]*)</td></tr>", (tmp_path / f"linear-{name}.html").read_text())
+        for name in ("fig1", "fig2")
+    ]
+    assert [each for _, each in rows[0]] == ["0 to 9", "on these", "20 to 23; flow_seeds: 7"]
+    assert [each for _, each in rows[1]] == ["not recorded", "not recorded", "none"]
 
 
 def test_a_failure_of_full_runs_is_no_failure_of_a_quick_one(register, tmp_path: Path):

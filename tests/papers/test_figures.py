@@ -45,9 +45,18 @@ def test_statements_of_the_paper_and_claims_name_each_other(simulated, name: str
     paper, _, short = name.partition("/")
     listed = statements(paper)
     assert listed is not None
-    named = {claim for one in listed.statement for claim in one.claims if claim.startswith(f"{short}/")}
+    named, of_others = (
+        {claim for each in lists for one in each.statement for claim in one.claims if claim.startswith(f"{short}/")}
+        for lists in ([listed], listed.other)
+    )
     claims = {claim.id.removeprefix(f"{paper}/"): claim for claim in judged(name, simulated(name))}
-    assert named <= set(claims)
-    # What another paper says is not a statement of this one.
-    of_paper = {key for key, claim in claims.items() if claim.kind == "paper" and not claim.source.startswith("arXiv")}
-    assert of_paper <= named
+    assert named | of_others <= set(claims)
+    assert {key for key, claim in claims.items() if claim.kind == "paper"} <= named
+    assert {key for key, claim in claims.items() if claim.kind == "other"} <= of_others
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_says_which_seeds_judge_it(name: str):
+    chosen = figure(name)
+    for settings in (chosen.settings, chosen.at(quick=True)):
+        assert "not recorded" not in chosen.judged_on(settings).values()

@@ -42,8 +42,7 @@ eigenvector (ratios of Gaussian numbers have heavy tails) that its initial weigh
 
 @dataclass(frozen=True)
 class Settings:
-    """What can be changed. Seeds 0 to 29, 100 to 129, 200 to 211, 300 to 329 and 1000 to 1029 were used while the
-    figure was made, and its rules fixed; those here judge it."""
+    """What can be changed."""
 
     context: int = 31
     heads: tuple[int, ...] = (5, 4)

@@ -27,7 +27,7 @@ TESTS = ("in_context_test_loss", "in_weight_test_loss")
 
 @dataclass(frozen=True)
 class Settings:
-    """What can be changed. Seeds 0 to 23 were used while the figure was made; those here judge it.
+    """What can be changed.
 
     A seed sets w*, training sequences, test sequences and initial weights, the same at every share but for the tasks.
     """

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from stepwell.analysis import conserved, conserved_drift
 from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, VERMILION, new_figure, styled, superscript
 from stepwell.dynamics import Ensemble, Record, descend, flow
-from stepwell.figures import Claim, Data, Figure, Origin, slug
+from stepwell.figures import Claim, Data, Figure, Origin, Seeds, slug
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Moments
 from stepwell.tasks import InContextRegression, covariance
@@ -43,7 +43,7 @@ KINDS = tuple(STYLES)
 
 @dataclass(frozen=True)
 class Settings:
-    """What can be changed. Settings were chosen on seeds 2 to 7, and seed 80 was seen."""
+    """What can be changed."""
 
     eigenvalues: tuple[float, ...] = (0.4, 0.3, 0.2, 0.1)
     context: int = 31
@@ -248,6 +248,7 @@ FIGURE = Figure(
     settings=Settings(),
     quick=Settings(sequences=500, tolerances=(1e-4, 1e-10), rates=(0.1, 0.025), points=1001),
     described=partial(described, initial="Gaussian, label blocks too"),
+    seeds=Seeds(explored="2 to 7; 80 was seen", fixed="the largest drift allowed, on 2 to 7; the others: not recorded"),
     simulate=simulate,
     claims=claims,
     draw=draw,

@@ -24,7 +24,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from stepwell.analysis.style import BLACK, PALETTE, new_figure, styled
-from stepwell.figures import Claim, Data, Figure, Origin
+from stepwell.figures import Claim, Data, Figure, Origin, Seeds
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression, covariance
@@ -216,7 +216,7 @@ def _layer_claims(merged: xr.Dataset, settings: Settings) -> list[Claim]:
     shift = (merged["time"] * merged["rate"] - law - expected).isel(scale=int(np.argmin(merged["scale"].values)))
     order = (merged["start"] / merged["grown"]).min("scale").max()
     return [
-        Origin("paper", "Section 3.3").close(
+        Origin("paper", "Section 3.3", explored=True).close(
             "merged-layer",
             "Merged: time is about ln(1/w)/‖Λ²‖, w the norm of a layer's initial weights: time over that, for each "
             "covariance, layer, seed and scale",
@@ -300,9 +300,10 @@ FIGURE = Figure(
     described=partial(
         described,
         data="infinitely many sequences",
-        initial="Gaussian; settings were chosen on seeds 0 to 2",
+        initial="Gaussian",
         **{"eigenvalues, merged": [str(spectrum) for spectrum in SPECTRA], "eigenvalues, separate": ALIGNED},
     ),
+    seeds=Seeds(explored="0 to 2"),
     simulate=simulate,
     claims=claims,
     draw=draw,

@@ -19,7 +19,7 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, ORANGE, VERMILION, new_figure, styled
 from stepwell.dynamics import Record, descend
-from stepwell.figures import Claim, Data, Figure, Origin
+from stepwell.figures import Claim, Data, Figure, Origin, Seeds
 from stepwell.models import ConvolutionalAttention, SeparateAttention
 from stepwell.objectives import Moments, Sampled
 from stepwell.tasks import Batch, InContextRegression, covariance
@@ -279,6 +279,7 @@ FIGURE = Figure(
     quick=Settings(sequences=50, checked=50, steps=500),
     described=partial(described, initial="Gaussian, label blocks zero"),
     paper_settings={"dimension D": 3},
+    seeds=Seeds(judged="0"),
     simulate=simulate,
     claims=claims,
     draw=draw,

@@ -23,7 +23,7 @@ from matplotlib.axes import Axes
 from stepwell.analysis import staircase
 from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, VERMILION, new_figure, styled
 from stepwell.dynamics import Record, flow
-from stepwell.figures import Claim, Data, Figure, Origin
+from stepwell.figures import Claim, Data, Figure, Origin, Seeds
 from stepwell.models import AbstractAttention, MergedAttention, SeparateAttention
 from stepwell.objectives import AbstractObjective, Moments, Population
 from stepwell.tasks import ContextLengths, InContextRegression, covariance
@@ -75,7 +75,7 @@ class Settings:
 
 def describe(settings: Settings) -> dict[str, Any]:
     lengths = {"context lengths": f"1 to {settings.longest}, equally likely", "tested lengths": settings.tested}
-    return described(settings, initial="Gaussian; settings were chosen on seeds 0 to 3", **lengths)
+    return described(settings, initial="Gaussian", **lengths)
 
 
 def harmonic_mean(lengths: ContextLengths) -> float:
@@ -410,6 +410,7 @@ FIGURE = Figure(
     settings=Settings(),
     quick=Settings(seeds=(60,), samples=4, sequences=2000, test_contexts=500),
     described=describe,
+    seeds=Seeds(explored="0 to 3"),
     simulate=simulate,
     claims=claims,
     draw=draw,

@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 
 from stepwell.analysis import passage_time
 from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, PALETTE, VERMILION, new_figure, scientific, styled
-from stepwell.figures import Claim, Data, Figure, Known, Origin
+from stepwell.figures import Claim, Data, Figure, Known, Origin, Seeds
 
 from ._allocation_runs import IMBALANCES, MARGIN, SPREAD, UNEQUAL_HEADS, Settings, simulate
 from ._common import compared, finish, lines, note
@@ -462,6 +462,7 @@ FIGURE = Figure(
         softmax_tested=250,
     ),
     described=describe,
+    seeds=Seeds(explored="other initializations, not recorded which, for the rule and its margin"),
     simulate=simulate,
     claims=claims,
     draw=draw,

@@ -21,7 +21,7 @@ import xarray as xr
 
 from stepwell.analysis import head_task_allocation
 from stepwell.analysis.style import BLACK, GRAY, ORANGE, PALETTE, SKY, styled
-from stepwell.figures import Claim, Data, Figure, Origin
+from stepwell.figures import Claim, Data, Figure, Origin, Seeds
 
 from ._common import CHANCE, DEVIATIONS, against_batches, compared, finish, note, slope, two_rows
 from ._eigenvalues import Estimate
@@ -528,6 +528,7 @@ FIGURE = Figure(
     quick=Settings(runs=((64, 1),), rate=0.02, steps=500, sets=2, sequences=640, blocks=16, block_size=128),
     described=describe,
     paper_settings=PAPER_SETTINGS,
+    seeds=Seeds(explored="others, not recorded which", fixed="on the exploratory seeds"),
     simulate=simulate,
     claims=claims,
     draw=draw,

@@ -21,7 +21,7 @@ import xarray as xr
 
 from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, ORANGE, VERMILION, styled
 from stepwell.dynamics import Record, flow
-from stepwell.figures import Claim, Data, Figure, Known, Origin
+from stepwell.figures import Claim, Data, Figure, Known, Origin, Seeds
 from stepwell.models import SpectralAttention
 from stepwell.objectives import Exact, Spectral
 from stepwell.tasks import MultiTaskRegression
@@ -501,6 +501,7 @@ FIGURE = Figure(
     quick=Settings(dims=(10, 40)),
     described=describe,
     paper_settings=PAPER_SETTINGS,
+    seeds=Seeds(judged="none: nothing is drawn at random"),
     simulate=simulate,
     claims=claims,
     draw=draw,

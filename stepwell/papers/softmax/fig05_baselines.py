@@ -17,7 +17,7 @@ import xarray as xr
 
 from stepwell.analysis.style import BLACK, BLUE, GRAY, PURPLE, VERMILION, new_figure, styled
 from stepwell.dynamics import Record, descend, flow
-from stepwell.figures import Claim, Data, Figure, Origin, one_blas_thread, slug
+from stepwell.figures import Claim, Data, Figure, Origin, Seeds, one_blas_thread, slug
 from stepwell.models import SpectralAttention
 from stepwell.objectives import Exact, Spectral
 from stepwell.tasks import MultiTaskRegression
@@ -488,6 +488,7 @@ FIGURE = Figure(
     ),
     described=describe,
     paper_settings={"tasks I": 10, "penalties": [0.05, 5.0]},
+    seeds=Seeds(explored="others and other dimensions, not recorded which, for the ratio to ridge regression"),
     simulate=simulate,
     claims=claims,
     draw=draw,

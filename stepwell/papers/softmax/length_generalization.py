@@ -15,7 +15,7 @@ import xarray as xr
 
 from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, VERMILION, new_figure, styled
 from stepwell.dynamics import Record, flow
-from stepwell.figures import Claim, Data, Figure, Origin
+from stepwell.figures import Claim, Data, Figure, Origin, Seeds
 from stepwell.models import MergedAttention
 from stepwell.objectives import Exact, Population
 from stepwell.tasks import InContextRegression, MultiTaskRegression
@@ -288,6 +288,7 @@ FIGURE = Figure(
     settings=Settings(),
     quick=Settings(seeds=(0,), lengths=(20, 100, 500, 2000), most_sequences=1000, numbers=2_000_000),
     described=describe,
+    seeds=Seeds(explored="other dimensions and lengths, for the orders of the closed form; of the rest not recorded"),
     simulate=simulate,
     claims=claims,
     draw=draw,
