@@ -212,26 +212,25 @@ def apart(settings: Settings) -> xr.Dataset:
 
 
 def _apart(settings: Settings, scale: float, width: int) -> np.ndarray:
-    first, task, training, root = FirstSetting(), settings.task, {"embedding": width}, settings.dim**0.5
-    slower, limit = (width / settings.embedding) ** 0.5, theory.flow_limit(task)
-    weights = first.initial_weights(scale)
-    bracket = theory.emergence_bracket(first.task, *(np.diag(each) for each in weights), heads=first.tasks, **training)
-    courses = []
-    for late in (0.0, float(bracket.late[0])):
-        times = np.linspace(0, late + settings.until * slower, 4001)
-        if late:
-            course = theory.spectral_flow(first.task, *weights, times, **training)
-            omega, mu = course.omega[:, 0, 0], course.mu[:, 0, 0]
-        else:
-            omega = theory.reduced_course(task, settings.initial[0], times, **training)[:, 0]
-            mu = theory.nullcline(task, omega[:, None])[:, 0]
-        courses.append((times - passage(times, root * omega), omega / limit.omega[0], mu / limit.mu[0]))
-    (reduced, *lines), (heads, *others) = courses
-    if not np.isfinite(reduced[0] + heads[0]):
+    first, task, limit = FirstSetting(), settings.task, theory.flow_limit(settings.task)
+    until, weights = settings.until * (width / settings.embedding) ** 0.5, first.initial_weights(scale)
+    omega, mu = (np.diag(each) for each in weights)
+    late = theory.emergence_bracket(first.task, omega, mu, heads=first.tasks, embedding=width).late[0]
+    times = np.linspace(0, until, 4001), np.linspace(0, float(late) + until, 4001)
+    reduced = theory.reduced_course(task, settings.initial[0], times[0], embedding=width)
+    heads = theory.spectral_flow(first.task, *weights, times[1], embedding=width)
+    scores = reduced[:, 0], heads.omega[:, 0, 0]
+    readouts = theory.nullcline(task, reduced)[:, 0], heads.mu[:, 0, 0]
+    ours, fig1 = (t - passage(t, settings.dim**0.5 * omega) for t, omega in zip(times, scores, strict=True))
+    if not np.isfinite(ours[0] + fig1[0]):
         return np.full(2, np.nan)
-    shared = np.linspace(max(reduced[0], heads[0]), min(reduced[-1], heads[-1]), 4001)
-    pairs = zip(lines, others, strict=True)
-    return np.array([abs(np.interp(shared, reduced, a) - np.interp(shared, heads, b)).max() for a, b in pairs])
+    shared = np.linspace(max(ours[0], fig1[0]), min(ours[-1], fig1[-1]), 4001)
+    return np.array(
+        [
+            abs(np.interp(shared, ours, one) - np.interp(shared, fig1, other)).max() / best[0]
+            for (one, other), best in ((scores, limit.omega), (readouts, limit.mu))
+        ]
+    )
 
 
 def speed(settings: Settings) -> xr.Dataset:

@@ -198,7 +198,8 @@ def equal_angles(settings: Settings) -> xr.Dataset:
     """Heads at equal angles on one task fewer: the spectral loss, and that of softmax attention over sequences.
 
     The readout is the best for the spectral loss. `curve` is that loss from the sum T of the shares, which
-    `theory.equiangular_budget` gives in closed form: of a task of signal 1 it is 1/(1 + LT/(φdI)).
+    `theory.equiangular_budget` gives in closed form: of a task of signal 1 it is 1/(1 + LT/(φdI)). `bound` is that of a
+    task, alike for any number of heads on one task fewer.
     """
     shape = (len(settings.angles), len(settings.angle_sizes), len(FLATNESS))
     loss, error, formula = np.empty((3, *shape))
@@ -210,14 +211,13 @@ def equal_angles(settings: Settings) -> xr.Dataset:
             key = jax.random.fold_in(jax.random.key(settings.angle_seed), heads)
             loss[i, j], error[i, j] = softmax_losses(task, omega, mu, settings.angle_sequences, key=key)
             formula[i, j] = [theory.spectral_loss(task, *each).sum() for each in zip(omega, mu, strict=True)]
-    bound = [theory.lower_bound(pair(*settings.angle_sizes[0], h - 1), h)[0] for h in settings.angles]
     fine, (dim, context) = np.geomspace(0.07, 1.4, 60), settings.angle_sizes[0]
     shares = [[theory.equiangular_budget(h, a, -a / (h - 1)) / (h - 1) for a in fine] for h in settings.angles]
     curve = 1 / (1 + context / (2 * dim) * np.array(shares))
     return xr.Dataset(
         over("heads size flatness", loss=loss, error=error, formula=formula)
         | over("heads fine", curve=curve)
-        | over("heads", bound=bound),
+        | over("", bound=theory.lower_bound(pair(dim, context, 1), 2)[0]),
         by_size(settings.angle_sizes) | {"heads": list(settings.angles), "flatness": list(FLATNESS), "fine": fine},
     )
 
@@ -486,12 +486,11 @@ def _draw_angles(axes: Any, runs: xr.Dataset) -> None:
     for heads, color in zip(runs["heads"].values, cycle((VERMILION, *PALETTE[2:4])), strict=False):
         curve = runs["curve"].sel(heads=heads)
         axes.plot(runs["fine"], curve, color=color, linewidth=1.4, label=f"H = {heads}, formula")
-        axes.axhline(float(runs["bound"].sel(heads=heads)), linestyle="--", color=color, linewidth=1.0, zorder=0)
         for size, fill in enumerate(fills):
             one, spread = (each.sel(heads=heads).isel(size=size) for each in (loss, error))
             style: dict[str, Any] = {"fmt": "o", "color": color, "markersize": 5, "capsize": 3, "fillstyle": fill}
             axes.errorbar(runs["flatness"], one, spread, **style)
-    axes.plot([], [], "--", color=GRAY, linewidth=1.0, label="bound")
+    axes.axhline(float(runs["bound"]), linestyle="--", color=GRAY, linewidth=1.0, zorder=0, label="bound")
     for size, fill in enumerate(fills):
         label = f"softmax, sampled: d = {int(runs['dim'][size])}, L = {int(runs['context'][size])}"
         axes.plot([], [], "o", color=GRAY, markersize=5, fillstyle=fill, label=label)
