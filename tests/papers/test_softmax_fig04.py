@@ -148,6 +148,20 @@ def test_heads_that_do_not_interact_fail(data, failing):
     assert failing({**data, "angles": angles.assign(formula=0.97 * angles["formula"])}) == {"interacting"}
 
 
+def test_heads_at_equal_angles_are_near_their_bound(data, failing):
+    """Above it by 5 % at the largest angle: a bound 6 % higher fails."""
+    others = data["cosines"]
+    assert failing({**data, "cosines": others.assign(loss=others["loss"] / 1.06)}) == {"equal-angles"}
+
+
+@pytest.mark.parametrize(("heads", "cosine"), [(2, -1.0), (3, 0.0), (4, 0.5)])
+def test_heads_at_a_cosine_have_it(heads: int, cosine: float):
+    vectors = figure.at_cosine(heads, cosine)
+    expected = np.full((heads, heads), cosine)
+    np.fill_diagonal(expected, 1.0)
+    np.testing.assert_allclose(vectors @ vectors.T, expected, atol=1e-12)
+
+
 def test_slopes_of_the_search_are_derivatives():
     task = MultiTaskRegression((3, 5), (1.0, 2.0), 20, noise_variance=0.5)
     rng = np.random.default_rng(0)

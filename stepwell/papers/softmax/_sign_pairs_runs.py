@@ -67,7 +67,7 @@ class Settings:
     exact_steps: int = 3000
     exact_sequences: int = 500
     starts: int = 3
-    whole_seeds: tuple[int, ...] = tuple(range(140, 200))
+    whole_seeds: tuple[int, ...] = tuple(range(200, 260))
     whole_steps: int = 2000
     random_heads: tuple[int, ...] = (2, 4)
     random_sequences: int = 1000

@@ -248,7 +248,8 @@ def _trained(axes: Any, weights: xr.Dataset, batch: int) -> None:
     shown = axes.imshow(readout / np.abs(readout).max(), extent=(right, end, dim + tasks, 0), **style)
     _frame(axes, dim, tasks)
     axes.set_title(f"(b) Softmax attention, trained: head 1, batches of {batch}")
-    axes.figure.colorbar(shown, ax=axes, shrink=0.7, label="over the largest entry of W, of U")
+    bar = axes.figure.colorbar(shown, ax=axes, shrink=0.7, label="over the largest entry of W, of U")
+    bar.ax.yaxis.set_label_position("left")  # the right is next to panel (c)
 
 
 FIGURE = Figure(

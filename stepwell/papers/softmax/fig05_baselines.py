@@ -40,12 +40,13 @@ CAPTION = (
     "Curves, closed forms for large d and L; points, simulations. (a) Ridge regression with penalties 0.05 and 5 "
     "(added to the mean XᵀX/L), the Bayes risk, the limit of gradient flow with a head for each task, and the best "
     "single head for 10 tasks. Filled points: contexts drawn, eigenvalues averaged; crosses: regressions carried out; "
-    "diamonds and squares: softmax attention itself, trained on its exact loss, with a head for each task and with a "
-    "single head. Its risk rises through d = L, where ridge regression with a small penalty peaks. (b), ours: what a "
-    "head for each of 10 tasks gains on a single head, ten-fold where d/L is small; softmax attention trained, ten "
-    "heads on ten tasks together or, where contexts are too long for that, each on its task alone, and closed form. "
-    "That penalties belong to the mean and that signals are counted in total is inferred: only so does the penalty "
-    "0.05 peak and the penalty 5 not, so that these two shapes are drawn here and not claimed."
+    "diamonds and squares: softmax attention itself, trained on its exact loss, with a head for each task (which has "
+    "no scores off it, so that heads do not interact) and with a single head. Its risk rises through d = L, where "
+    "ridge regression with a small penalty peaks. (b), ours: what a head for each of 10 tasks gains on a single head, "
+    "ten-fold where d/L is small; softmax attention trained, ten heads on ten tasks together or, where contexts are "
+    "too long for that, each on its task alone, and closed form. That penalties belong to the mean and that signals "
+    "are counted in total is inferred: only so does the penalty 0.05 peak and the penalty 5 not, so that these two "
+    "shapes are drawn here and not claimed."
 )
 TASKS = 10
 PENALTIES = (0.05, 5.0)
@@ -316,8 +317,8 @@ def _softmax(data: Data) -> Iterator[Claim]:
     off = DEVIATIONS * ridge["error"] + 2 * abs(ridge["next_order"])
     yield Origin("check", EXACT_ROUTES).close(
         "softmax-end",
-        "Softmax attention trained with a head for each task ends at the least loss by quadrature: loss over it, "
-        "for each task and convention of the signal",
+        "Softmax attention trained with a head for each task, without scores off its task, so that heads do not "
+        "interact, ends at the least loss by quadrature: loss over it, for each task and convention of the signal",
         **compared(trained["risk"] / trained["best"], 1.0, 1e-6),
         basis="the tables of the loss have relative errors below 1e-6; training goes on until less is left",
         counted="tasks",
@@ -332,8 +333,9 @@ def _softmax(data: Data) -> Iterator[Claim]:
     )
     yield Origin("paper", "Fig 5").at_least(
         "no-double-descent",
-        "Softmax attention trained with a head for each task has no double descent: its risk rises with d/L, "
-        "through d = L: least step to the next dimension, for each convention of the signal",
+        "Softmax attention trained with a head for each task, without scores off its task, so that heads do not "
+        "interact, has no double descent: its risk rises with d/L, through d = L: least step to the next dimension, "
+        "for each convention of the signal",
         unless="" if steps.size else "a step needs two dimensions",
         predicted=0.0,
         measured=steps.min("dim") if steps.size else [],
@@ -362,14 +364,14 @@ def _gains(gains: xr.Dataset, surrogate: xr.Dataset) -> Iterator[Claim]:
     basis = f"{SIGMAS:g} standard errors; two weights of a task fitted to N sequences, 2/N; the tail of the flow"
     yield Origin("theory", "theory.softmax.exact_loss: heads without a score off their task do not interact").close(
         "together",
-        f"Softmax attention, {TASKS} heads trained on {TASKS} tasks together, ends at the loss of a head trained on "
-        "its task alone: ratio, for each size",
+        f"Softmax attention, {TASKS} heads trained on {TASKS} tasks together (one run for each size), ends at the loss "
+        "of a head trained on its task alone: ratio, for each size",
         unless="" if joint.sizes["size"] else "no context is short enough",
         **compared(joint["several"] / joint["alone"], 1.0, sampling.isel(size=np.flatnonzero(gains["together"]))),
         basis=basis,
         counted="sizes",
     )
-    several = f"Softmax attention, {TASKS} heads on {TASKS} tasks trained together"
+    several = f"Softmax attention, {TASKS} heads on {TASKS} tasks trained together (one run for each size)"
     yield Origin("paper", "abstract (strict separation of one head and several)").at_least(
         "several-better",
         f"{several}, is better than one head for all: loss of the single head over theirs, less the error, for each "

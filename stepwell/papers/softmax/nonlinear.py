@@ -21,8 +21,8 @@ from stepwell.theory import softmax as theory
 from ._common import DEVIATIONS, finish, named_settings, over, worst
 
 CAPTION = (
-    "Ours. Loss of softmax attention itself, one head, on targets f(u·x) that are not linear. Its weights are not "
-    "trained here: they are the closed form of where gradient flow on the spectral surrogate ends for linear "
+    "Ours. Loss of softmax attention itself, one head, on targets f(s), s = u·x, that are not linear. Its weights are "
+    "not trained here: they are the closed form of where gradient flow on the spectral surrogate ends for linear "
     "regression (L = 1000, label noise 0.1). he_k are normalized Hermite polynomials; all targets but tanh and sin "
     "have power 1. (a) d = 50. Above the dashed line predicting zero would be better: above all for a constant, which "
     "the head multiplies by μ, about √d. (b) The sampled loss over that predicted to first order in 1/L, with two "

@@ -28,9 +28,10 @@ CAPTION = (
     "Ours: the paper has no such figure (its comparison of one head with several, for equal tasks, is in Fig 5). Three "
     "sets of unequal tasks. Bars, the closed form to leading order in d and L; symbols, softmax attention itself, "
     "trained on its exact loss, for tasks of two sizes: it nears the closed form as 1/d. (a) The price of a single "
-    "head: its loss over that of a head for each task. (b) How a single head divides its attention. Some tasks get "
-    "nothing. (c) The surrogate, the spectral loss, trained: scores of the tasks left out do not fall exponentially "
-    "while training goes on, but as 1/(K t), with K known; time is that of the squared loss, rate times steps."
+    "head: its loss over that of a head for each task. (b) The parts in which a single head divides its attention, "
+    "which is 1 in sum by the closed form. Some tasks get nothing. (c) The surrogate, the spectral loss, trained: "
+    "scores of the tasks left out do not fall exponentially while training goes on, but as 1/(K t), with K known; time "
+    "is that of the squared loss, rate times steps."
 )
 
 INSTANCES = {
@@ -45,12 +46,6 @@ REACH = 10.0
 """Of the table of the exact loss: heads have scores of a variance of about 1."""
 UNTIL = 4000.0
 """The flow of softmax attention ends then, times the root of m/4: what is left is below 1e-6 of the loss."""
-
-SYMMETRIC = Known(
-    "with coordinates of equal strength symmetry divides attention almost exactly at any size: the term of order 1/d "
-    "nearly vanishes, and the next order shows",
-    "a-division-that-symmetry-makes-almost-exact",
-)
 
 
 class Fading(NamedTuple):
@@ -176,31 +171,41 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
 
 def _softmax(runs: xr.Dataset) -> Iterator[Claim]:
     name, factors = runs.attrs["name"], " to ".join(str(size) for size in runs["size"].values)
-    next_order = float(runs["next_order"][0])
-    optimum, divided = "theory.softmax.single_head_optimum", runs["square"] / runs["square"].sum("task")
-    loss, price = runs["loss"] / runs["best_loss"] - 1, runs["loss"] / runs["several"]
-    price = 1 - price / (runs["best_loss"] / runs["best_several"])
-    shares = abs(divided - runs["best_square"]).sum("task")
+    next_order = runs["next_order"]
+    optimum, parts = "theory.softmax.single_head_optimum", runs["square"] / runs["square"].sum("task")
+    excess = runs["loss"] / runs["best_loss"] - 1
+    price = (runs["loss"] / runs["several"]) / (runs["best_loss"] / runs["best_several"])
     few = "" if np.unique(runs["size"]).size > 1 else "an exponent needs two sizes"
-    both = "next order at the smaller size, spread of |q|² 2/d and self-normalization e²/L, in each of two quantities"
-    for kind, away, words in (
-        ("loss", loss, "the loss of a single head falls to that of water-filling"),
-        ("price", price, "the loss of a single head over that of a head for each task tends to the closed form"),
-        ("shares", shares, "a single head divides its attention, the parts of Σ d_iω_i², by water-filling"),
-    ):
-        quantities = 1 if kind == "loss" else 2
-        difference = "sum of the differences" if kind == "shares" else "relative difference"
-        source = f"abstract: single-head against multi-head; {optimum}, flow_limit_loss" if kind == "price" else optimum
-        yield Origin("theory", source, explored=True).close(
-            f"{slug(name)}-softmax-{kind}",
-            f"Softmax attention, {name}: {words}, as d and L grow {factors}-fold: exponent in 1/d of the {difference}",
-            unless=few,
-            predicted=1.0,
-            measured=np.nan if few else _exponent(away, runs["size"].values),
-            tolerance=quantities * next_order,
-            basis=both if quantities == 2 else both.removesuffix(", in each of two quantities"),
-            known=SYMMETRIC if (name, kind) == ("unequal dimensions", "shares") else None,
-        )
+    basis = "next order, the spread of |q|² 2/d and self-normalization e²/L"
+    size = {"size": "m ="}
+    yield Origin("theory", optimum, explored=True).close(
+        f"{slug(name)}-softmax-loss",
+        f"Softmax attention, {name}: the loss of a single head falls to that of water-filling, as d and L grow "
+        f"{factors}-fold: exponent in 1/d of the relative difference",
+        unless=few,
+        predicted=1.0,
+        measured=np.nan if few else _exponent(excess, runs["size"].values),
+        tolerance=next_order[0],
+        basis=f"{basis}, at the smaller size",
+    )
+    yield Origin(
+        "theory", f"abstract: single-head against multi-head; {optimum}, flow_limit_loss", explored=True
+    ).close(
+        f"{slug(name)}-softmax-price",
+        f"Softmax attention, {name}: the loss of a single head over that of a head for each task is the closed form to "
+        "next order: ratio over it, for each size",
+        **compared(price, 1.0, next_order, **size),
+        basis=f"{basis}, by which both losses are above theirs",
+        counted="sizes",
+    )
+    yield Origin("theory", optimum, explored=True).at_most(
+        f"{slug(name)}-softmax-shares",
+        f"Softmax attention, {name}: a single head divides its attention, the parts of Σ d_iω_i², by water-filling to "
+        "next order: sum of the differences, for each size",
+        **compared(abs(parts - runs["best_square"]).sum("task"), next_order, **size),
+        basis=f"{basis}, of each part",
+        counted="sizes",
+    )
     out = np.flatnonzero(runs["best_square"] == 0)
     if out.size:
         yield Origin("theory", "docstring of fading: tasks left out fade as 1/(K t)", explored=True).close(
@@ -210,7 +215,7 @@ def _softmax(runs: xr.Dataset) -> Iterator[Claim]:
             predicted=1.0,
             measured=runs["faded"].isel(task=out).rename(size="m ="),
             tolerance=np.repeat(2 * runs["next_order"].values, out.size),
-            basis=both,
+            basis=f"{basis}, in each of two quantities",
             counted="tasks and sizes",
         )
 
@@ -297,13 +302,14 @@ def _shares(axes: Any, runs: list[xr.Dataset]) -> None:
         axes.bar(places, one["best_square"], color=PALETTE[number], alpha=0.45, label=one.attrs["name"])
         for k in range(one.sizes["size"]):
             marker = _MARKERS[k % len(_MARKERS)]
-            axes.plot(places + 0.3 * (k - 0.5), one["square"][k], marker, color=BLACK, markersize=4.5)
+            part = one["square"][k] / one["square"][k].sum()
+            axes.plot(places + 0.3 * (k - 0.5), part, marker, color=BLACK, markersize=4.5)
         ticks += list(places)
         names += [f"{i + 1}" for i in range(places.size)]
         position = places[-1] + 2
     axes.set_xticks(ticks, names)
     axes.set(ylim=(0, 0.95))
-    finish(axes, "(b) One head for unequal tasks", "task", "attention to a task, $d_i\\omega_i^2$ (adds up to 1)")
+    finish(axes, "(b) One head for unequal tasks", "task", "part of attention, $d_i\\omega_i^2$ over its sum")
     axes.legend(loc="upper right", ncols=3, fontsize=8.5)
 
 
