@@ -20,7 +20,10 @@ TIMES = np.linspace(0.0, 600.0, 601)
 @pytest.mark.parametrize(
     "changes, unjudged",
     [
-        ({"merged_heads": "1", "separate_heads": "1", "context": "8"}, {"locked-heads", "as-published"}),
+        (
+            {"merged_heads": "1", "separate_heads": "1", "context": "8"},
+            {"locked-heads", "as-published", "merged-beside-flow", "separate-beside-flow"},
+        ),
         ({"seeds": "7,8", "eigenvalues": "1", "precision": "float64", "images": "labels"}, set()),
     ],
 )

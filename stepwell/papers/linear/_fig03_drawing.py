@@ -149,11 +149,11 @@ def _draw_misalignment(axes: Any, flows: xr.Dataset, turned: xr.Dataset, sequenc
         axes.plot(inits, off, ".", color=PALETTE[d], markersize=3, alpha=0.5)
         line = middle[-1] * (inits / inits[-1]) ** exponent(d)
         axes.plot(inits, line, color=PALETTE[d], linewidth=1.0)
-        label = f"drop {d + 1}, along $e_{next_component(d) + 1}$: power {exponent(d):.3g}"
+        label = f"drop {d + 1}, $e_{next_component(d) + 1}$: power {exponent(d):.3g}"
         axes.plot(inits, middle, "o", color=PALETTE[d], markersize=5.5, label=label)
     if turned.sizes["set"]:
         turn = float(np.sqrt(np.mean(turned["predicted"].values[:, 1:] ** 2)))
-        label = f"turn of the first key by {sequences:,} sequences (r.m.s.)".replace(",", " ")
+        label = f"the first, by {sequences:,} sequences"
         axes.axhline(turn, color=BLACK, linestyle="--", linewidth=1.1, zorder=0, label=label)
     axes.set(xscale="log", yscale="log", ylim=(1e-6, 1e2), yticks=[1e-6, 1e-4, 1e-2, 1e0])
     axes.set(xlabel="scale of the initial weights (published: 0.01)")
@@ -174,7 +174,7 @@ def _draw_errors(axes: Any, flows: xr.Dataset, predictions: xr.Dataset) -> None:
     axes.set(xscale="log", yscale="log", ylim=(1e-6, 2e7), yticks=[1e-4, 1e-2, 1e0, 1e2, 1e4])
     axes.set(xlabel="scale of the initial weights (published: 0.01)")
     axes.set(ylabel="error of the scheduled time\nin time constants of the drop")
-    axes.set(title=f"(e) Schedule against simulation; {int(np.sum(~clear))} of {clear.size} left out as near ties")
+    axes.set(title=f"(e) Schedule and simulation; {int(np.sum(~clear))} of {clear.size} near ties left out")
     axes.legend(loc="upper left", ncols=5, fontsize=8, columnspacing=0.8, handletextpad=0.2)
 
 

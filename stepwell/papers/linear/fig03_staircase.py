@@ -656,10 +656,10 @@ FIGURE = Figure(
         "after each drop, one row a head, beside the eigenvectors of the covariance: at each drop one more head has "
         "turned to the next eigenvector. The panels below are ours, on infinitely many sequences. (d) How far the key "
         "of the newest head is off its eigenvector just after each drop, against the size of the initial weights: "
-        "seeds, medians and lines with the predicted powers; beside it, by how much a finite data set turns the first "
-        "key. (e) Error of the predicted drop times, in units of each drop's time constant, for every seed and drop "
-        "but near ties: it does not grow as the initial weights, and with them the waits of 10³ to 10⁵ time constants, "
-        "change. The animation shows the run of (b)."
+        "seeds, medians and lines with the predicted powers; dashed, by how much a finite data set turns the first "
+        "key (r.m.s.). (e) Error of the predicted drop times, in units of each drop's time constant, for every seed "
+        "and drop but near ties: it does not grow as the initial weights, and with them the waits of 10³ to 10⁵ time "
+        "constants, change. The animation shows the run of (b)."
     ),
     source="Fig 3",
     settings=_OWN,
