@@ -25,7 +25,7 @@ QUICK = fig1.FIGURE.at(quick=True)
         ({"seeds": "5,6", "steps": "600", "context": "60", "heads": "1", "white_sizes": "0.02"}, set()),
         (
             {"seeds": "5", "steps": "60"},
-            {"published", "one-drop", "training-end", "time", "time-held", "free-from-held"},
+            {"published", "one-drop", "training-end", "trained-map", "time", "time-held", "free-from-held"},
         ),
         ({"seeds": "5,6", "steps": "60", "init": "0.2"}, {"population-time", "time", "time-held", "free-from-held"}),
     ],
@@ -146,6 +146,26 @@ def test_free_blocks_are_no_network_under_any_optimizer(monkeypatch):
 def test_a_map_that_is_not_white_fails(data, failing):
     white = data["white"]
     assert failing({**data, "white": white.assign(off_identity=white["off_identity"] + 0.2)}) == {"white-map"}
+
+
+def test_the_aligned_heads_are_balanced_and_their_layers_have_the_norm():
+    model = fig1.aligned_model(3, 0.02)
+    assert [float(np.linalg.norm(weight)) for weight in (model.value, model.key_query)] == pytest.approx([0.02, 0.02])
+
+
+def test_equation_ten_with_another_norm_fails_from_aligned_heads(data, failing, monkeypatch):
+    """One per cent off."""
+    ten = fig1.equation_ten
+    monkeypatch.setattr(fig1, "equation_ten", lambda times, w, context: ten(times, 1.01 * w, context))
+    few = dataclasses.replace(QUICK, white_sizes=(1e-2,), white_runs=1)
+    assert "white-aligned" in failing({**data, "white": fig1.white_runs(few)})
+
+
+def test_a_trained_map_that_is_three_per_cent_off_fails(data, failing):
+    """Or one that is not shrunk for contexts of 31 tokens."""
+    training = data["training"]
+    for factor in (1.03, 1 + np.array([3.5, 13 / 3, 6.0, 11.0])[:, None] / 31):
+        assert failing({**data, "training": training.assign(map=factor * training["map"])}) == {"trained-map"}
 
 
 def test_a_run_has_one_seed_in_every_claim(data):

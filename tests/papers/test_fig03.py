@@ -23,6 +23,7 @@ from stepwell.papers.linear._fig03_theory import (
     neglected,
     passage,
     read_drops,
+    read_ends,
     read_rises,
     rise,
     saved_at_drops,
@@ -39,7 +40,8 @@ FEW = {"flow_seeds": "400:402", "inits": "1e-3,1e-4", "turned": "0", "seeds": "4
 ALWAYS = {"published-drops"}
 OF_WAITS = {"learning-times", "later-longer", "later-longer-halved"}
 OF_RISES = {"scalar-course-published", "scalar-course-off-axis", "others"}
-OF_SIZES = {"keys-power", "others-power", "vanishing-error"}
+OF_HEADS = {"final-heads", "idle-heads"}
+OF_SIZES = {"keys-power", "others-power", "idle-power", "vanishing-error"}
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,7 @@ OF_SIZES = {"keys-power", "others-power", "vanishing-error"}
         ({"context": "60"}, {"keys-sampled"}),
         ({"context": "60", "heads": "3"}, {"keys-sampled", "scalar-course-published"}),
         ({"heads": "1", "inits": "1e-4", "steps": "101", "flow_seeds": "400", "record": "30"},
-         {*OF_RISES, *OF_SIZES, "drops", "levels", "order", "heads", "keys", "keys-sampled"}),
+         {*OF_RISES, *OF_HEADS, *OF_SIZES, "drops", "levels", "order", "heads", "keys", "keys-sampled"}),
         ({"sequences": "500", "turned": "1", "inits": "1e-4,1e-4"}, OF_SIZES),
         ({"inits": "1", "turned": "1", "turned_init": "1", "sequences": "50"},
          {*OF_SIZES, "keys-sampled", "scheduled-heads", "times", "scalar-course"}),
@@ -132,6 +134,50 @@ def test_what_other_heads_change_is_read(data):
     assert int(read["head"]) == 0 and read["angle"].values == pytest.approx([0.0, 0.0], abs=1e-5)
 
 
+def test_idle_heads_are_those_that_learn_neither_yet_nor_next(data):
+    """Of three heads on the first plateau one learns the first component, one the second, and one is left."""
+    time, predictions = np.linspace(0, 1, 400), data["theory"]
+    ends, steps = predictions["value_end"].values, predictions["level"].values
+    rises = [1 / (1 + np.exp(-60 * (time - middle))) for middle in (0.3, 0.7)]
+    sizes = np.stack([rises[0] * ends[0], rises[1] * ends[1], np.full(400, 0.1 * ends[0])], axis=1)
+    keys = np.zeros((400, 3, 1, DIM + 1))
+    keys[:, [0, 1, 2], 0, [0, 1, 2]] = sizes
+    loss = steps[0] - 1.001 * ((steps[0] - steps[1]) * rises[0] + (steps[1] - steps[2]) * rises[1])
+    value = np.zeros((400, 3, 1, DIM + 1))
+    value[:, :, 0, DIM] = sizes
+    run = xr.Dataset(
+        {
+            "loss": ("time", loss),
+            "value": (("time", "head", "row", "width"), value),
+            "key": (("time", "head", "rank", "width"), keys),
+            "query": (("time", "head", "rank", "dim"), keys[..., :DIM]),
+        },
+        {"time": time},
+    )
+    reading = read_drops(run, predictions, np.eye(DIM))
+    assert float(reading["idle"][0]) == pytest.approx(0.1, rel=1e-6)
+    assert np.isnan(reading["idle"].values[1:]).all()  # whether the third is next cannot be told
+    settled = predictions.assign(time_constant=predictions["time_constant"] * 0 + 0.01)
+    ratio = read_ends(run, settled, reading)
+    np.testing.assert_allclose(ratio[:2], 1.0, rtol=1e-6)
+    assert np.isnan(read_ends(run, predictions, reading)).all()
+
+
+def test_heads_that_end_at_other_norms_fail(data, failing):
+    training = data["training"]
+    assert failing({**data, "training": training.assign(end=1.05 * training["end"])}) - KNOWN == {"final-heads"}
+    swapped = training.copy(deep=True)
+    swapped["end"].values[..., 1] *= 1.05
+    assert failing({**data, "training": swapped}) - KNOWN == {"final-heads"}
+
+
+def test_heads_that_grow_before_their_turn_fail(data, failing):
+    training, flows = data["training"], data["flows"]
+    assert failing({**data, "training": training.assign(idle=training["idle"] + UNCHANGED)}) - KNOWN == {"idle-heads"}
+    steady = flows.assign(idle=flows["idle"] / flows["init"] ** 0.1)
+    assert failing({**data, "flows": steady}) - KNOWN == {"idle-power"}
+
+
 def test_an_animation_without_a_drop(tmp_path):
     """Of a run that is too short to learn, with fewer heads than components."""
     short = dataclasses.replace(QUICK, steps=100, heads=(2,), seeds=(40,), turned=0, frames=2)
@@ -182,6 +228,7 @@ def test_runs_that_do_not_learn_fail(data, failing):
         "heads",
         "keys",
         *OF_RISES,
+        *OF_HEADS,
         "learning-times",
     }
 

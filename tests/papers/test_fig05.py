@@ -20,7 +20,10 @@ TIMES = np.linspace(0.0, 600.0, 601)
 @pytest.mark.parametrize(
     "changes, unjudged",
     [
-        ({"merged_heads": "1", "separate_heads": "1", "context": "8"}, {"locked-heads", "as-published"}),
+        (
+            {"merged_heads": "1", "separate_heads": "1", "context": "8"},
+            {"locked-heads", "as-published", "merged-beside-flow", "separate-beside-flow"},
+        ),
         ({"seeds": "7,8", "eigenvalues": "1", "precision": "float64", "images": "labels"}, set()),
     ],
 )
@@ -55,6 +58,28 @@ def test_a_second_drop_of_merged_attention_fails(data, failing):
     more = {name: data["merged"][name] for name in ("distance", "growth", "snapshot")}
     assert "merged-drops-once" not in failing({**data, "merged": once.assign(more)})
     assert "merged-drops-once" in failing({**data, "merged": twice.assign(more)})
+
+
+def test_a_slow_fall_is_not_abrupt_and_an_abrupt_one_is_not_the_known_failure(data, failing):
+    fast, slow = (stairs(data["images"], (80, 0.1)), stairs(data["images"], (80, 0.6), (300, 0.1)))
+    assert "abrupt-without-chance" not in failing({**data, "images": fast})
+    assert "abrupt-without-chance" in failing({**data, "images": slow})
+    more = {name: data["merged"][name] for name in ("distance", "growth", "snapshot")}
+    assert "merged-abrupt" not in failing({**data, "merged": fast.assign(more)})
+    assert "merged-abrupt" in failing({**data, "merged": slow.assign(more)})
+
+
+def test_the_width_of_a_logistic_fall():
+    """From 5 to 95 % it takes 2 ln 19 of its time constants, 4 here, after 80 less half of that; points are 1 apart."""
+    run = stairs(xr.Dataset({"loss": (("run", "time"), [[1.0]])}, {"time": [0.0]}), (80.0, 0.1))
+    half = 4 * np.log(19)
+    assert fig5.widths(run, 0) == pytest.approx(2 * half / (80 - half), rel=5e-3)
+
+
+def test_descent_that_is_a_tenth_late_fails(data, failing):
+    for name, claim in (("merged_flow", "merged-beside-flow"), ("separate_descent", "separate-beside-flow")):
+        late = data[name].assign_coords(time=1.1 * data[name]["time"])
+        assert claim in failing({**data, name: late}) - failing(data)
 
 
 def test_the_models_exchanged_fail(data, failing):

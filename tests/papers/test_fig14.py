@@ -9,6 +9,7 @@ import pytest
 from stepwell.papers.linear import fig14_in_weight as fig14
 from stepwell.papers.linear._fig14_theory import exact_moments
 from stepwell.papers.linear._onset import Growth, symmetrized
+from stepwell.papers.linear._published import LOSS_ERROR, published
 from stepwell.tasks import InContextInWeightMixture
 from stepwell.theory import linear as theory
 
@@ -126,6 +127,15 @@ def test_an_order_turned_round_fails(data, failing):
     back = sampled.assign(in_context_test_loss=(sampled["in_context_test_loss"].dims,
                                                 sampled["in_context_test_loss"].values[:, ::-1]))  # fmt: skip
     assert "in-context-order" in failing({**data, "sampled": back})
+
+
+def test_the_published_picture_has_the_orders_that_are_claimed_of_it():
+    """To the error of reading it; at icl = 0 the in-weight curve cannot be read to the end."""
+    kinds = {kind: list(published(*(f"fig14_icl{p}_{kind}" for p in fig14.SHARES)).values()) for kind in ("ic", "iw")}
+    in_context, in_weight = (np.array([curve[-1, 1] for curve in curves]) for curves in kinds.values())
+    assert np.diff(in_context).max() <= LOSS_ERROR and np.diff(in_weight).min() >= -LOSS_ERROR
+    for curve, end in list(zip(kinds["iw"], in_weight, strict=True))[1:-1]:
+        assert curve[:, 1].min() < 0.65 < 1.0 < end
 
 
 def test_the_drawing_has_a_panel_for_each_share_and_two_below(data):

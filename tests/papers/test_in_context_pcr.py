@@ -15,7 +15,7 @@ FIGURE = "linear/in-context-pcr"
 QUICK = pcr.FIGURE.at(quick=True)
 
 FEW = {"held_out": "1000", "points": "60", "lengths": "100", "contexts": "50", "tokens": "100000"}
-EXPONENTS = {"from-regression-exponent", "from-limit-exponent"}
+EXPONENTS = {"from-regression-exponent", "from-limit-exponent", "merged-least-squares-exponent"}
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,10 @@ EXPONENTS = {"from-regression-exponent", "from-limit-exponent"}
     [
         ({"seeds": "40,41", "length_seeds": "2", "context": "60"}, EXPONENTS),
         ({"lengths": "100,200", "context": "6"}, set()),
-        ({"lengths": "6,100", "contexts": "1", "length_seeds": "3"}, {*EXPONENTS, "from-regression", "from-limit"}),
+        (
+            {"lengths": "6,100", "contexts": "1", "length_seeds": "3"},
+            {*EXPONENTS, "from-regression", "from-limit", "merged-from-least-squares"},
+        ),
         ({"init": "0.1", "lengths": "31"}, {*EXPONENTS, "plateaus", "closest", "margin", "held-out"}),
     ],
 )
@@ -93,6 +96,12 @@ def test_another_power_of_the_length_fails(data, failing, name):
     lengths = data["lengths"]
     slower = lengths.assign({name: lengths[name] * (lengths["length"] / 100) ** 0.1})
     assert failing({**data, "lengths": slower}) == {name.replace("_", "-"), f"{name.replace('_', '-')}-exponent"}
+
+
+def test_merged_attention_that_does_not_tend_to_least_squares_fails(data, failing):
+    lengths = data["lengths"]
+    rests = lengths.assign(merged_from_regression=lengths["merged_from_regression"] + 1e-3)
+    assert failing({**data, "lengths": rests}) == {"merged-from-least-squares", "merged-least-squares-exponent"}
 
 
 def test_a_difference_that_is_ten_percent_larger_fails(data, failing):

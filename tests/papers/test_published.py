@@ -36,7 +36,7 @@ def test_a_curve_of_the_same_kind_fails_with_the_stated_probability():
     for _ in range(400):
         drawn = curves(rng, 10)
         counts = points_outside(STEPS, drawn[1:], as_points(drawn[0]))
-        failed += not curve_claim("published", "It lies", "Fig 1", counts, len(STEPS)).passed
+        failed += not curve_claim("published", "it is", "Fig 1", counts, len(STEPS)).passed
     assert failed / 400 < 1 / 10 + 3 * (0.1 * 0.9 / 400) ** 0.5
 
 
@@ -49,13 +49,13 @@ def test_a_late_curve_fails_and_one_within_the_reading_error_does_not():
         (np.interp(STEPS - 0.9 * STEP_ERROR, STEPS, drawn.max(axis=0)), True),
     ):
         counts = points_outside(STEPS, drawn, as_points(curve))
-        assert curve_claim("published", "It lies", "Fig 1", counts, len(STEPS)).passed == passes
+        assert curve_claim("published", "it is", "Fig 1", counts, len(STEPS)).passed == passes
 
 
 def test_one_seed_has_no_range():
     drawn = curves(np.random.default_rng(1), 2)
     counts = points_outside(STEPS, drawn[:1], as_points(drawn[1]))
-    assert not curve_claim("published", "It lies", "Fig 1", counts, len(STEPS)).judged()
+    assert not curve_claim("published", "it is", "Fig 1", counts, len(STEPS)).judged()
 
 
 def test_the_chance_of_runs_outside_is_that_of_draws():

@@ -81,7 +81,8 @@ def _draw_values(axes: Any, training: xr.Dataset, run: xr.Dataset, predictions: 
     learned = np.flatnonzero(heads >= 0)
     for d in learned:
         style: Any = {"color": PALETTE[d], "linewidth": 3.2, "alpha": 0.6}
-        axes.plot(step, value[:, heads[d]], label=f"head {heads[d] + 1} learns $e_{d + 1}$", **style)
+        axes.plot(step, value[:, heads[d]], **style)
+        name_level(axes, f"head {heads[d] + 1}: $e_{d + 1}$", value[-1, heads[d]], (4, 0), color=PALETTE[d])
     for head in sorted({*range(value.shape[1])} - {*heads}):
         label = f"head {head + 1} is not needed"
         axes.plot(step, value[:, head], color=GRAY, linewidth=1.2, label=label, zorder=1.9)
@@ -94,8 +95,8 @@ def _draw_values(axes: Any, training: xr.Dataset, run: xr.Dataset, predictions: 
         when = float(one["predicted"][d]) / unit
         style = {"color": PALETTE[d], "markersize": 7, "clip_on": when > step[-1], "zorder": 5}
         axes.plot([when], [0], "^", label="scheduled drop, initial weights" if last else None, **style)
-    axes.set(xlim=(0, step[-1]), ylim=(0, 1.6 * float(predictions["value_end"].max())))
-    axes.legend(loc="upper left", ncols=2, fontsize=8.5, columnspacing=1.0)
+    axes.set(xlim=(0, step[-1]), ylim=(0, 1.2 * float(predictions["value_end"].max())))
+    axes.legend(loc="upper left", fontsize=8.5)
     axes.set(xlabel="training step", ylabel="value weight $|v_i|$, attention divided by N")
     axes.set_title("(b) Value weights of one run" + (" of (a)" if place < settings.shown else ""))
 
@@ -148,17 +149,17 @@ def _draw_misalignment(axes: Any, flows: xr.Dataset, turned: xr.Dataset, sequenc
         axes.plot(inits, off, ".", color=PALETTE[d], markersize=3, alpha=0.5)
         line = middle[-1] * (inits / inits[-1]) ** exponent(d)
         axes.plot(inits, line, color=PALETTE[d], linewidth=1.0)
-        label = f"drop {d + 1}, along $e_{next_component(d) + 1}$: power {exponent(d):.3g}"
+        label = f"drop {d + 1}, $e_{next_component(d) + 1}$: power {exponent(d):.3g}"
         axes.plot(inits, middle, "o", color=PALETTE[d], markersize=5.5, label=label)
     if turned.sizes["set"]:
         turn = float(np.sqrt(np.mean(turned["predicted"].values[:, 1:] ** 2)))
-        label = f"turn of the first key by {sequences:,} sequences (r.m.s.)".replace(",", " ")
+        label = f"the first, by {sequences:,} sequences"
         axes.axhline(turn, color=BLACK, linestyle="--", linewidth=1.1, zorder=0, label=label)
-    axes.set(xscale="log", yscale="log", ylim=(1e-7, 3e3), yticks=[1e-6, 1e-4, 1e-2, 1e0])
+    axes.set(xscale="log", yscale="log", ylim=(1e-6, 1e2), yticks=[1e-6, 1e-4, 1e-2, 1e0])
     axes.set(xlabel="scale of the initial weights (published: 0.01)")
     axes.set(ylabel="component of the newest key\noff its eigenvector (relative)")
     axes.set(title="(d) Keys turn to eigenvectors as the initial weights shrink")
-    axes.legend(loc="upper left", fontsize=8.5)
+    axes.legend(loc="upper left", fontsize=8, ncols=2, columnspacing=1.0)
 
 
 def _draw_errors(axes: Any, flows: xr.Dataset, predictions: xr.Dataset) -> None:
@@ -168,13 +169,13 @@ def _draw_errors(axes: Any, flows: xr.Dataset, predictions: xr.Dataset) -> None:
     for d in range(DIM):
         style: Any = {"color": PALETTE[d], "markersize": 3.2, "alpha": 0.8, "label": f"drop {d + 1}"}
         lines(axes, inits * 1.16 ** (d - (DIM - 1) / 2), error[:, :, d].T, "o", **style)
-    style = {"color": GRAY, "markersize": 4, "linewidth": 1.2, "label": "median wait before a drop"}
+    style = {"color": GRAY, "markersize": 4, "linewidth": 1.2, "label": "median wait"}
     axes.plot(inits, [median(each) for each in wait], "s-", **style)
-    axes.set(xscale="log", yscale="log", ylim=(1e-6, 1e8), yticks=[1e-4, 1e-2, 1e0, 1e2, 1e4])
+    axes.set(xscale="log", yscale="log", ylim=(1e-6, 2e7), yticks=[1e-4, 1e-2, 1e0, 1e2, 1e4])
     axes.set(xlabel="scale of the initial weights (published: 0.01)")
     axes.set(ylabel="error of the scheduled time\nin time constants of the drop")
-    axes.set(title=f"(e) Schedule against simulation; {int(np.sum(~clear))} of {clear.size} left out as near ties")
-    axes.legend(loc="upper left", ncols=3, fontsize=8.5, columnspacing=1.0, handletextpad=0.3)
+    axes.set(title=f"(e) Schedule and simulation; {int(np.sum(~clear))} of {clear.size} near ties left out")
+    axes.legend(loc="upper left", ncols=5, fontsize=8, columnspacing=0.8, handletextpad=0.2)
 
 
 def save_gif(data: Data, settings: Settings, path: str) -> None:

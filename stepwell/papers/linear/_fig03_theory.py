@@ -27,6 +27,9 @@ PLATEAU = 20.0
 """A level is read on plateaus of at least so many time constants: (2/20)³ of the next head's growth is then on it, 0.2
 % of the next drop."""
 AFTER = 0.9  # Keys are read just after a drop: when so much of it is done.
+SETTLED = (
+    5.0  # So many time constants after a drop e⁻¹⁵ of the way is left: its head nears its end at three a constant.
+)
 BEGUN = 0.1  # A drop has begun when so much of it is done: x³ = 5 % of the curvature is felt then.
 STANDARD_ERRORS = 3.0
 ANGLE = 30.0
@@ -136,6 +139,7 @@ def levels(task: InContextRegression) -> xr.Dataset:
             "level": ("plateau", theory.levels(task)),
             "level_error": ("plateau", level_errors(task)),
             "rate_error": ("component", rate_errors(task)),
+            "end_error": ("component", end_errors(task)),
             "eigenvectors": (("dim", "component"), modes.directions),
             "value_end": ("component", ends),
             "map_end": ("component", modes.ends),
@@ -164,6 +168,18 @@ def rate_errors(task: InContextRegression) -> Float[np.ndarray, " component"]:
     beta = np.einsum("sn,snd->sd", tokens[:, :-1, DIM], tokens[:, :-1, :DIM]) / task.context.longest
     rates = labels * (beta @ modes.directions) * (tokens[:, -1, :DIM] @ modes.directions) / modes.driving[0]
     return (rates - rates[:, :1] * modes.driving / modes.driving[0]).std(axis=0, ddof=1)
+
+
+def end_errors(task: InContextRegression) -> Float[np.ndarray, " component"]:
+    r"""Relative standard error over a single sequence of what regression on the features has for each component, by the
+    scatter of $(y_q - \hat y_q)\,\beta_d x_{q,d}$; over P it is 1/√P of that."""
+    sampled = InContextRegression(task.covariance, task.context, centered=True, whitened=True)
+    batch, modes = sampled.sample(_INDEPENDENT, key=jax.random.key(5)), theory.modes(task)
+    tokens, labels = np.asarray(batch.tokens), np.asarray(batch.labels)[:, -1]
+    beta = np.einsum("sn,snd->sd", tokens[:, :-1, DIM], tokens[:, :-1, :DIM]) / task.context.longest
+    features = (beta @ modes.directions) * (tokens[:, -1, :DIM] @ modes.directions)
+    left = labels - features @ modes.ends[:, None]
+    return (left * features).std(axis=0, ddof=1) / (features**2).mean(axis=0) / modes.ends
 
 
 def schedule(task: InContextRegression, model: SeparateAttention) -> theory.Schedules:
@@ -320,6 +336,8 @@ def read_drops(run: xr.Dataset, predictions: xr.Dataset, vectors: Float[np.ndarr
     - `angle`: of key and query off the eigenvector, in degrees.
     - `map`: contributions of all heads to each component.
     - `others`: from its beginning until then, the largest change of the weights of another head, over that of this.
+    - `idle`: just after it, the largest norm of a head that has learned nothing and does not learn next, over that of
+      equation 20; not a number if there is none, or the next drop does not come.
 
     What does not come before the run's end is infinite, or not a number.
     """
@@ -328,6 +346,7 @@ def read_drops(run: xr.Dataset, predictions: xr.Dataset, vectors: Float[np.ndarr
     half, after = np.full(DIM, np.inf), np.full(DIM, np.inf)
     head, key = np.full(DIM, -1), np.full((DIM, DIM), np.nan)
     map_after, angle, others = np.full((DIM, DIM), np.nan), np.full((DIM, 2), np.nan), np.full(DIM, np.nan)
+    sizes, idle = np.full((DIM, run.sizes["head"]), np.nan), np.full(DIM, np.nan)
     for d in range(DIM):
         before, level = float(steps[d]), float(steps[d + 1])
         begun, passed, done = (passage(time, loss, before - part * (before - level)) for part in (BEGUN, 0.5, AFTER))
@@ -341,6 +360,8 @@ def read_drops(run: xr.Dataset, predictions: xr.Dataset, vectors: Float[np.ndarr
         head[d] = int(share[:, d].argmax())
         along = weights["key"][head[d]] @ vectors
         key[d], map_after[d] = along / along[d], share.sum(axis=0)
+        whole = np.concatenate([weights[name].reshape(len(share), -1) for name in weights], axis=1)
+        sizes[d] = np.linalg.norm(whole, axis=1) / (3**0.5 * float(predictions["value_end"][d]))
         both = np.stack([along, weights["query"][head[d]] @ vectors])
         angle[d] = np.degrees(np.arccos(np.minimum(abs(both[:, d]) / np.linalg.norm(both, axis=1), 1.0)))
         if begun is not None:
@@ -348,6 +369,10 @@ def read_drops(run: xr.Dataset, predictions: xr.Dataset, vectors: Float[np.ndarr
             changes = [(weights[name] - earlier[name]).reshape(len(share), -1) for name in weights]
             moved = np.linalg.norm(np.concatenate(changes, axis=1), axis=1)
             others[d] = np.delete(moved, head[d]).max(initial=0.0) / moved[head[d]]
+    for d in np.flatnonzero(head >= 0):
+        learners = head[: d + 2]
+        if learners.min() >= 0 and (left := np.delete(sizes[d], np.unique(learners))).size:
+            idle[d] = left.max()
     return xr.Dataset(
         {
             "half": ("drop", half),
@@ -357,9 +382,22 @@ def read_drops(run: xr.Dataset, predictions: xr.Dataset, vectors: Float[np.ndarr
             "map": (("drop", "component"), map_after),
             "angle": (("drop", "part"), angle),
             "others": ("drop", others),
+            "idle": ("drop", idle),
         },
         {"part": ["key", "query"]},
     )
+
+
+def read_ends(run: xr.Dataset, predictions: xr.Dataset, reading: xr.Dataset) -> xr.DataArray:
+    """Of each drop |v|, |k| and |q| of its head at the end of the run, over those of equation 20; not a number if the
+    run ends sooner than `SETTLED` time constants after the drop."""
+    rest = float(run["time"][-1]) - reading["after"].values
+    over = rest >= SETTLED * predictions["time_constant"].values
+    weights = run[["value", "key", "query"]].isel(time=-1)
+    parts = weights["value"].values[:, 0, DIM:], weights["key"].values[:, 0, :DIM], weights["query"].values[:, 0]
+    sizes = np.stack([np.linalg.norm(part, axis=1) for part in parts], axis=1)[reading["head"].values]
+    ratio = np.where(over[:, None], sizes / predictions["value_end"].values[:, None], np.nan)
+    return xr.DataArray(ratio, {"weight": ["value", "key", "query"]}, ["drop", "weight"])
 
 
 def weights_at(run: xr.Dataset, near: slice, time: float) -> dict[str, Any]:

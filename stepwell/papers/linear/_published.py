@@ -72,8 +72,8 @@ def curve_claim(identifier: str, what: str, source: str, counts: Int[np.ndarray,
     seeds = len(counts) - 1
     rank, level = 1 + int(np.sum(counts[1:] > counts[0])), f"level {100 / len(counts):.1f} %"
     statement = (
-        f"{what} within the range of {seeds} of our seeds: fraction of points outside the range of all other curves, "
-        f"by which it ranks {rank} of {len(counts)} (rank test, {level})"
+        f"Beside {seeds} seeds of ours, {what} not the farthest out: fraction of points outside the range of all other "
+        f"curves, {counts[0]} of {points:,}, by which it ranks {rank} of {len(counts)} (rank test, {level})"
     )
     return Origin("paper", source, only_published=True).at_most(
         identifier,

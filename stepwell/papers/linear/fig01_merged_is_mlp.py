@@ -8,7 +8,8 @@ On white inputs, $\Lambda = I$, eq. 10 has
 $\sigma(t) = e^{2\sqrt D t/\tau}/[(1 + (1 + D)/N)(e^{2\sqrt D t/\tau} - 1) + \sqrt D/w_{init}^2]$ in $\hat y =
 \sigma(t)\,\beta^\top x_q$. It is for heads that are aligned initially; of random ones the part that grows is
 aligned, and $w_{init} = \|\mu\|$ is its size (`theory.linear.merged_initial`). What does not grow enters σ, the mean of
-the diagonal of the map, by its square.
+the diagonal of the map, by its square. Heads $v_h = \mu_h$, $U_h = \mu_h I/\sqrt D$ are aligned and balanced: both
+layers have the norm $\|\mu\|$, and eq. 10 is exact with it.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import matplotlib.figure
 import numpy as np
 import optax
@@ -37,6 +39,7 @@ from . import _fig01_drawing, _runs
 from ._onset import PART, Growth, measured_onsets, onset_claim
 from ._published import LOSS_ERROR, STEP_ERROR, as_dataset, curve_claim, from_dataset, points_outside, published
 from ._quadrature import losses_at
+from ._runs import EIGENVALUES
 
 DIM = 4
 STANDARD_ERRORS = 3.0  # deviations due to sampling may be so many standard errors
@@ -163,6 +166,19 @@ def loss_error(settings: Settings) -> float:
     return float(losses.std(ddof=1) / settings.sequences**0.5)
 
 
+def map_error(settings: Settings) -> Float[np.ndarray, "row column"]:
+    """Standard error of each entry of the map of regression on z, over P sequences, in the eigenbasis: by the scatter
+    of what it leaves times z, from sequences that no run is trained on."""
+    covariance = published_covariance(DIM, key=jax.random.key(0))
+    task = InContextRegression(covariance, settings.context, centered=True, whitened=True)
+    batch, modes = task.sample(_INDEPENDENT, key=jax.random.key(2)), theory.modes(task)
+    tokens, labels = np.asarray(batch.tokens), np.asarray(batch.labels)[:, -1]
+    beta = np.einsum("sn,snd->sd", tokens[:, :-1, DIM], tokens[:, :-1, :DIM]) / settings.context
+    z = np.einsum("sa,sb->sab", beta @ modes.directions, tokens[:, -1, :DIM] @ modes.directions)
+    left = labels[:, :, None] - np.einsum("saa,a->s", z, modes.ends)[:, None, None]
+    return (left * z).std(axis=0, ddof=1) / (z**2).mean(axis=0) / settings.sequences**0.5
+
+
 def _theory_start(run: _runs.Run, settings: Settings) -> tuple[InContextRegression, Any]:
     """The task without the centering and whitening of each context, and `theory.merged_initial` of the initial
     weights."""
@@ -199,10 +215,13 @@ def white_runs(settings: Settings) -> xr.Dataset:
         options: Any = {"dim": DIM, "heads": settings.heads, "scale": size}
         models = [MergedAttention.random(**options, key=jax.random.key(seed)) for seed in seeds]
         starts = [theory.merged_initial(task, *_runs.weights_of(model))[0] for model in models]
-        times = np.linspace(0.0, max(theory.white_half_drop_time(task, w) for w in starts) + _AFTER, _POINTS)
-        run = _runs.flow_at(models, Population(task), times, rtol=1e-10, atol=1e-11 * size)
+        latest = max(theory.white_half_drop_time(task, w) for w in (*starts, size))
+        times = np.linspace(0.0, latest + _AFTER, _POINTS)
+        together = [*models, aligned_model(settings.heads, size)]
+        run = _runs.flow_at(together, Population(task), times, rtol=1e-10, atol=1e-11 * size)
         value, key_query = run["value"].values[..., 0, DIM], run["key_query"].values[..., :DIM, :]
-        maps = np.einsum("rth,rthab->rtab", value, key_query)
+        *maps, aligned = np.einsum("rth,rthab->rtab", value, key_query)
+        maps, by_layer = np.array(maps), equation_ten(times, size, context)
         measured = np.einsum("rtaa->rt", maps) / DIM
         predicted = np.stack([equation_ten(times, w, context) for w in starts])
         squares = [sum(float(np.sum(np.square(w))) for w in model.weights().values()) for model in models]
@@ -214,11 +233,21 @@ def white_runs(settings: Settings) -> xr.Dataset:
                     "predicted": (("run", "time"), predicted),
                     "off_identity": ("run", abs(maps - predicted[..., None, None] * np.eye(DIM)).max((1, 2, 3)) / end),
                     "neglected": ("run", np.array(squares) / (end * DIM**0.5)),
+                    "aligned": abs(aligned - by_layer[:, None, None] * np.eye(DIM)).max() / end,
                 },
                 {"run": list(seeds)},
             )
         )
     return _runs.along(rows, size=settings.white_sizes).assign(end=end)
+
+
+def aligned_model(heads: int, size: float) -> MergedAttention:
+    """Heads that are aligned and balanced on white inputs; both layers have the norm `size`."""
+    shares = np.arange(1.0, heads + 1) * (-1.0) ** np.arange(heads)
+    shares *= size / np.linalg.norm(shares)
+    value, key_query = np.zeros((heads, 1, DIM + 1)), np.zeros((heads, DIM + 1, DIM))
+    value[:, 0, DIM], key_query[:, :DIM] = shares, shares[:, None, None] * np.eye(DIM) / DIM**0.5
+    return MergedAttention(jnp.asarray(value), jnp.asarray(key_query))
 
 
 def equation_ten(times: Float[np.ndarray, " time"], initial_weight: float, context: int) -> Float[np.ndarray, " time"]:
@@ -241,7 +270,7 @@ def simulate(settings: Settings) -> Data:
         "mlp": train_networks(runs[: settings.network_runs], settings),
         "equal": compare_optimizers(settings),
         "population": flow_on_population(runs[fewer], predicted["time"].values, settings),
-        "theory": predicted.assign(loss_error=loss_error(settings)),
+        "theory": predicted.assign(loss_error=loss_error(settings), map_error=(("row", "column"), map_error(settings))),
         "onset": onsets(runs, settings),
         "held_onset": onsets(runs[few], settings, held=True),
         "white": white_runs(settings),
@@ -252,9 +281,18 @@ def simulate(settings: Settings) -> Data:
 def train(runs: Sequence[_runs.Run], settings: Settings, *, held: bool = False) -> xr.Dataset:
     """Descent of attention by the moments of all its features; `held` takes the gradient off the label blocks."""
     rule = {"optimizer": _runs.held_descent(runs[0].model, settings.rate)} if held else {}
-    return _in_paper_time(
-        _runs.train_together(runs, record=Record(every=settings.record, snapshots=2), **rule), settings
-    )
+    trajectory = _runs.train_together(runs, record=Record(every=settings.record, snapshots=2), **rule)
+    maps = final_maps(trajectory, [theory.modes(run.task).directions for run in runs], settings.context)
+    return _in_paper_time(trajectory.assign(map=(("run", "row", "column"), maps)), settings)
+
+
+def final_maps(
+    trajectory: xr.Dataset, vectors: Sequence[Float[np.ndarray, "dim component"]], context: int
+) -> Float[np.ndarray, "run row column"]:
+    """The map of each run at its end, with attention divided by N, in the eigenbasis of its own covariance."""
+    value, key_query = trajectory["value"].values[:, -1, :, 0, DIM], trajectory["key_query"].values[:, -1, :, :DIM]
+    maps = context * np.einsum("rh,rhab->rab", value, key_query)
+    return np.einsum("rai,rab,rbj->rij", vectors, maps, vectors)
 
 
 def train_networks(runs: Sequence[_runs.Run], settings: Settings) -> xr.Dataset:
@@ -327,7 +365,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     waiting = predicted["drop_time"].values > 0
     deviation = abs(white["measured"] - white["predicted"]).max("time") / white["end"]
     return [
-        curve_claim("published", "The published loss curve lies", "Fig 1", counts, len(curve)),
+        curve_claim("published", "the published loss curve is", "Fig 1", counts, len(curve)),
         Origin("paper", "Fig 1, ATTN_M(X) = MLP(z)").at_most(
             "one-curve",
             "ATTN_M with label blocks held at zero (by the moments of all its features) and MLP(z) (by differentiation "
@@ -360,6 +398,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             basis="the fall still to come, at the slowest rate; rounding",
         ),
         _training_end_claim(training["loss"].values[:, -1], predicted, after, settings),
+        _map_claim(training["map"].values, predicted, after, settings),
         Origin("theory", "theory.linear.merged_course").at_most(
             "course",
             "At infinitely many sequences, the whole loss curve is that of the D + 1 equations from the initial "
@@ -390,6 +429,15 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             tolerance=white["neglected"].values.ravel() + WHITE_SOLVER,
             basis="squares of all initial weights over that of the weights in the end; error of the solver",
             counted="runs",
+        ),
+        Origin("paper", "eq. 10", explored=True).at_most(
+            "white-aligned",
+            "On white inputs, from heads that are aligned and balanced, the map is σ(t) of eq. 10 times the identity, "
+            "with the norm of a layer as w_init: largest difference of an entry, relative to its end",
+            measured=white["aligned"],
+            tolerance=WHITE_SOLVER,
+            basis="error of the solver",
+            counted="initial sizes",
         ),
         Origin("paper", "eq. 10").at_most(
             "white-map",
@@ -493,6 +541,33 @@ def _training_end_claim(
         + to_come.mean(),
         basis="3 standard errors of the mean, from other sequences; P⁻¹ of the loss for each feature fitted; the "
         "fall still to come",
+    )
+
+
+def _map_claim(
+    maps: Float[np.ndarray, "run row column"],
+    predicted: xr.Dataset,
+    after: Float[np.ndarray, " run"],
+    settings: Settings,
+) -> Claim:
+    """`after` is the time that each run goes on after half its drop."""
+    modes = theory.modes(InContextRegression(np.diag(EIGENVALUES), settings.context))
+    # Near the minimum the component d of the map comes nearer at a rate of at least v² λ_d c_d, with v² = |a|.
+    rates = np.linalg.norm(modes.ends) * modes.curvature
+    to_come = modes.ends * np.exp(-np.outer(np.maximum(after, 0.0), rates)).mean(axis=0)
+    sampling = _runs.largest_of(DIM**2) * predicted["map_error"].values / len(maps) ** 0.5
+    components = range(1, DIM + 1)
+    return Origin("paper", "eq. 11", explored=True).close(
+        "trained-map",
+        "The map that ATTN_M has at the end of training on P sequences is (Λ + (Λ + tr Λ I)/N)⁻¹: its entries in the "
+        f"eigenbasis of Λ, mean over {len(maps)} seeds",
+        unless="a run ends before half of its drop" if after.min() <= 0 else "",
+        predicted=np.diag(modes.ends).ravel(),
+        measured=_runs.labeled(maps.mean(axis=0), row=components, column=components),
+        tolerance=(sampling + np.diag(to_come)).ravel(),
+        basis=f"3 standard errors, for the largest of {DIM**2}, from other sequences; what is still to come on the "
+        "diagonal",
+        counted="entries",
     )
 
 

@@ -204,7 +204,9 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         _draw_scheme(scheme, each)
         attention, convolution = data["attention"], data["convolution"]
         step = attention["step"].values
-        loss.plot(step, attention["loss"][0], color=BLUE, linewidth=3.5, alpha=0.6, label="ATTN_S, through tokens")
+        loss.plot(
+            step, attention["loss"][0], color=BLUE, linewidth=3.5, alpha=0.6, label="$\\mathrm{ATTN}_S$, through tokens"
+        )
         loss.plot(step, convolution["loss"][0], "--", color=BLACK, linewidth=1.2, label="convolution, through z")
         loss.set(xlabel="step", ylabel="training loss", ylim=(0, None), xscale="log")
         loss.set_xlim(step[1] / 2 if step.size < 3 else step[1], step[-1])

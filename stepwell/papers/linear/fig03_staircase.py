@@ -90,7 +90,8 @@ def train_with(
     readings = []
     for run, each in zip(courses, vectors, strict=True):
         reading = fig3.read_drops(run, predictions, each)
-        readings.append(reading.merge(fig3.read_rises(run, predictions, each, reading, settings.task)))
+        rises = fig3.read_rises(run, predictions, each, reading, settings.task)
+        readings.append(reading.merge(rises).assign(end=fig3.read_ends(run, predictions, reading)))
     expected = fig3.scheduled(((run.task, run.model) for run in runs), predictions["time_constant"].values)
     dataset = xr.concat(readings, dim="run").assign(
         {
@@ -203,6 +204,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         *_staircase_claims(training, predictions, settings),
         *_wait_claims(training, data["flows"], data["waits"], settings),
         *_rise_claims(training, predictions, settings),
+        *_end_claims(training, predictions, settings),
         *_key_claims(data["flows"], data["turned"], predictions, settings),
         *_schedule_claims(data["flows"], predictions, settings),
     ]
@@ -432,6 +434,40 @@ def _rise_claims(training: xr.Dataset, predictions: xr.Dataset, settings: Settin
     ]
 
 
+def _end_claims(training: xr.Dataset, predictions: xr.Dataset, settings: Settings) -> list[Claim]:
+    ends, idle = training["end"].values, training["idle"].values
+    runs, clear = training["run"].values, training["clear"].values & np.isfinite(training["after"].values)
+    settled, seen = np.isfinite(ends) & clear[..., None], np.isfinite(idle) & clear
+    sampling = STANDARD_ERRORS * predictions["end_error"].values / (settings.sequences or np.inf) ** 0.5 / 3
+    order = settings.init * settings.paper_scale / predictions["value_end"].values
+    tolerance = np.broadcast_to((order + sampling)[:, None], ends.shape)
+    return [
+        Origin("paper", "eq. 20 and Fig 3(b)", explored=True).close(
+            "final-heads",
+            f"From the paper's weights, of size {settings.init:g}, a head that has learned ends with value, key and "
+            "query of the norm of equation 20: |v|, |k| and |q| at the end of the run over it, of drops "
+            f"{fig3.SETTLED:g} time constants before" + _left_out(training),
+            predicted=1.0,
+            measured=_runs.labeled(ends, settled, run=runs, drop=_DROPS, weight=training["weight"].values),
+            tolerance=tolerance[settled],
+            basis="next order: initial weights over the value; 3 standard errors of regression, from other sequences; "
+            f"for {OFTEN:.0%}",
+            required=OFTEN,
+            counted="weights",
+        ),
+        Origin("paper", "eq. 20 and Fig 3(b)", explored=True).at_most(
+            "idle-heads",
+            "Heads that have learned nothing by drop m and do not learn next are near zero just after it, from the "
+            "paper's weights: largest norm of one, over that of a head that has learned" + _left_out(training),
+            predicted=UNCHANGED,
+            measured=_runs.labeled(idle, seen, run=runs, drop=_DROPS),
+            basis=f"a fifth, for {OFTEN:.0%} of drops; it vanishes with the initial weights (idle-power)",
+            required=OFTEN,
+            counted="drops",
+        ),
+    ]
+
+
 def _schedule_ranges(training: xr.Dataset, predictions: xr.Dataset, settings: Settings) -> list[np.ndarray]:
     """The times of the schedule less and plus its error."""
     ends, constants = (predictions[name].values for name in ("value_end", "time_constant"))
@@ -482,7 +518,7 @@ def _key_claims(flows: xr.Dataset, turned: xr.Dataset, predictions: xr.Dataset, 
     larger = float(inits[0]) * settings.paper_scale
     # The component of each newest key along the eigenvector in whose direction it is farthest off in the limit.
     off = np.stack([abs(flows["key"].values)[..., d, fig3.next_component(d)] for d in range(DIM)], axis=-1)
-    powers, others = slopes(flows, off), slopes(flows, flows["others"].values)
+    powers, others, idle = (slopes(flows, each) for each in (off, flows["others"].values, flows["idle"].values))
     # x³ where 1 - (1 - x³)² of a drop is done: so much the other moments of the data count beside ⟨y_q β x_qᵀ⟩.
     curvature = 1 - (1 - fig3.BEGUN) ** 0.5
     waited = np.log(float(ends[0]) / (settings.turned_init * settings.paper_scale))
@@ -507,6 +543,17 @@ def _key_claims(flows: xr.Dataset, turned: xr.Dataset, predictions: xr.Dataset, 
             f"proportion to the initial size: power of its median over seeds, from {inits[0]:g} to {inits[-1]:g}",
             predicted=1.0,
             measured=_runs.labeled(list(others.values()), drop=[d + 1 for d in others]),
+            tolerance=max(fig3.neglected(d, larger / float(ends[d])) for d in range(DIM)),
+            basis="the largest neglected power of the initial size",
+            counted="drops",
+        ),
+        Origin("paper", "eq. 20, in the limit of small initialization", explored=True).at_least(
+            "idle-power",
+            "At infinitely many sequences, heads that have learned nothing by drop m and do not learn next vanish "
+            f"just after it at least in proportion to the initial size: power of the median over seeds of the largest, "
+            f"from {inits[0]:g} to {inits[-1]:g}",
+            predicted=1.0,
+            measured=_runs.labeled(list(idle.values()), drop=[d + 1 for d in idle]),
             tolerance=max(fig3.neglected(d, larger / float(ends[d])) for d in range(DIM)),
             basis="the largest neglected power of the initial size",
             counted="drops",
@@ -609,15 +656,15 @@ FIGURE = Figure(
         "after each drop, one row a head, beside the eigenvectors of the covariance: at each drop one more head has "
         "turned to the next eigenvector. The panels below are ours, on infinitely many sequences. (d) How far the key "
         "of the newest head is off its eigenvector just after each drop, against the size of the initial weights: "
-        "seeds, medians and lines with the predicted powers; beside it, by how much a finite data set turns the first "
-        "key. (e) Error of the predicted drop times, in units of each drop's time constant, for every seed and drop "
-        "but near ties: it does not grow as the initial weights, and with them the waits of 10³ to 10⁵ time constants, "
-        "change. The animation shows the run of (b)."
+        "seeds, medians and lines with the predicted powers; dashed, by how much a finite data set turns the first "
+        "key (r.m.s.). (e) Error of the predicted drop times, in units of each drop's time constant, for every seed "
+        "and drop but near ties: it does not grow as the initial weights, and with them the waits of 10³ to 10⁵ time "
+        "constants, change. The animation shows the run of (b)."
     ),
     source="Fig 3",
     settings=_OWN,
     quick=Settings(
-        seeds=tuple(range(500, 520)),
+        seeds=tuple(range(500, 540)),
         sequences=None,
         flow_seeds=tuple(range(400, 405)),
         inits=(1e-4, 1e-5),

@@ -3,12 +3,14 @@ r"""Fig 5: softmax attention on the data and from the initial weights of Figs 1 
 By its caption the figure has the setup of Figs 1 and 3, with softmax added: merged key and query, 8 heads, init
 10⁻⁶, 5,000 sequences; separate ones of rank one, 5 heads, init 0.01, 80,000 sequences, of which fewer are taken here
 for time. Rates and numbers of steps cannot be the same: softmax divides by the number of tokens where the published
-linear attention does not, so that a step covers N^(2/3) times less of t/τ, and at the end of the published command,
-6,000 steps at 0.001, merged attention has not begun to fall. Runs here go on to the end.
+linear attention does not, so that a step covers N times less of t/τ (merged), or N^(2/3) times less (separate), and at
+the end of the published command, 6,000 steps at 0.001, merged attention has not begun to fall. Runs here go on to the
+end. Of the first seed, merged attention has the flow too, and separate attention, of which the flow is drawn, descent.
 
 The linear theory does not cover softmax: its levels are drawn for comparison, and no claim is made of them. A drop
 counts if it is `COUNTED` of the whole fall. Drops and plateaus are separated by the default of `analysis.staircase`,
-four times the speed.
+four times the speed. A fall is abrupt, from a plateau, if it takes less time, from 5 to 95 % of it, than goes by until
+5 % of it: of growth at a rate g from weights w it takes about 3/g, after ln(1/w)/g.
 
 **What chance adds.** With weights near zero softmax averages the tokens, $\hat y = \sum_h V_h\,\bar z$, where $V_h$ is
 the row of the value that is read out and $z_t = (x_t, y_t)$. On P sequences $\langle y_q\bar z\rangle$ is not zero, so
@@ -27,6 +29,7 @@ many sequences, zero is a fixed point, left by the initial weights alone, which 
 """
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -48,12 +51,13 @@ from stepwell.objectives import Sampled
 from stepwell.tasks import Batch, InContextRegression, covariance
 from stepwell.theory import linear as theory
 
-from ._drawing import note
+from ._drawing import lines, note
 from ._runs import along, described, labeled, name_level
 
 Image = Literal["query", "labels"]
 
 COUNTED = 0.05  # a drop counts if it is at least this part of the whole fall
+EDGES = 0.05, 0.95  # parts of the whole fall between which it is timed
 FALLEN = 0.1  # heads are compared when the loss has fallen by this part
 PUBLISHED_TIME = {"merged": flow_time(6000, 0.001), "separate": flow_time(10_000, 0.02)}
 """When the published commands of Figs 1 and 3 end, with softmax."""
@@ -89,6 +93,7 @@ class Settings:
     images: tuple[Image, ...] = ("query", "labels")  # what the mirror images of the control reverse
     image_steps: int = 1500
     separate_until: float = 4000.0
+    compared_rate: float = 0.2  # of descent of separate attention, of the first seed
     precision: Literal["float64", "float32"] = "float32"
     """Of the pass over a sequence; sums over sequences are in float64."""
 
@@ -109,6 +114,8 @@ def simulate(settings: Settings) -> Data:
     merged = train_merged(batches, settings, steps=settings.merged_steps, snapshots=401)
     return {
         "merged": with_distance(merged, batches),
+        "merged_flow": flow_merged(batches[:1], settings),
+        "separate_descent": descend_separate(many[:1], settings),
         "images": train_merged(images, settings, steps=settings.image_steps)[["loss"]],
         "separate": train_separate(many, settings),
         "theory": predict(settings),
@@ -146,23 +153,51 @@ def mirrored(batch: Batch, images: tuple[Image, ...]) -> Batch:
 
 def train_merged(batches: list[Batch], settings: Settings, *, steps: int, snapshots: int = 2) -> xr.Dataset:
     """Full-batch descent of all seeds as one program, every token passed through the model at every step."""
-    shape: dict[str, Any] = {"dim": settings.dim, "heads": settings.merged_heads, "activation": "softmax"}
-    shape["scale"] = settings.merged_init
-    models = [MergedAttention.random(**shape, key=_keys(seed)[2]) for seed in settings.seeds]
-    objectives = Ensemble.of([Sampled(batch, precision=settings.precision) for batch in batches])
+    models = [_merged_model(seed, settings) for seed in settings.seeds]
     options: Any = {"rate": settings.rate, "steps": steps, "record": Record(snapshots=snapshots), "progress": False}
-    return descend(Ensemble.of(models), objectives, **options)
+    return descend(Ensemble.of(models), Ensemble.of(_objectives(batches, settings)), **options)
+
+
+def flow_merged(batches: list[Batch], settings: Settings) -> xr.Dataset:
+    """Gradient flow of the first seed for as long as descent. Losses only."""
+    until = flow_time(settings.merged_steps, settings.rate)
+    scale = settings.merged_init
+    models = [_merged_model(seed, settings) for seed in settings.seeds[: len(batches)]]
+    return _flows(models, batches, settings, until=until, rtol=1e-4, atol=min(1e-8, scale))
 
 
 def train_separate(batches: list[Batch], settings: Settings) -> xr.Dataset:
     """Gradient flow of each seed, which needs half of the gradients of a descent that is as long. Losses only."""
+    models = [_separate_model(seed, settings) for seed in settings.seeds[: len(batches)]]
+    return _flows(models, batches, settings, until=settings.separate_until, rtol=1e-5)
+
+
+def descend_separate(batches: list[Batch], settings: Settings) -> xr.Dataset:
+    """Descent of the first seed for as long. Losses only."""
+    models = [_separate_model(seed, settings) for seed in settings.seeds[: len(batches)]]
+    steps = max(round(settings.separate_until / flow_time(1, settings.compared_rate)), 1)
+    options: Any = {"rate": settings.compared_rate, "steps": steps, "record": Record(snapshots=2), "progress": False}
+    return descend(Ensemble.of(models), Ensemble.of(_objectives(batches, settings)), **options)[["loss"]]
+
+
+def _merged_model(seed: int, settings: Settings) -> MergedAttention:
+    shape: dict[str, Any] = {"dim": settings.dim, "heads": settings.merged_heads, "activation": "softmax"}
+    return MergedAttention.random(**shape, scale=settings.merged_init, key=_keys(seed)[2])
+
+
+def _separate_model(seed: int, settings: Settings) -> SeparateAttention:
     shape: dict[str, Any] = {"dim": settings.dim, "heads": settings.separate_heads, "rank": 1, "activation": "softmax"}
-    options: dict[str, Any] = {"solver": "lsoda", "rtol": 1e-5, "record": Record(points=2001), "progress": False}
-    runs = []
-    for seed, batch in zip(settings.seeds, batches, strict=True):
-        model = SeparateAttention.random(**shape, scale=settings.separate_init, key=_keys(seed)[2])
-        objective = Sampled(batch, precision=settings.precision)
-        runs.append(flow(model, objective, until=settings.separate_until, **options)[["loss"]])
+    return SeparateAttention.random(**shape, scale=settings.separate_init, key=_keys(seed)[2])
+
+
+def _objectives(batches: list[Batch], settings: Settings) -> list[Sampled]:
+    return [Sampled(batch, precision=settings.precision) for batch in batches]
+
+
+def _flows(models: Sequence[Any], batches: list[Batch], settings: Settings, **options: Any) -> xr.Dataset:
+    options |= {"solver": "lsoda", "record": Record(points=2001), "progress": False}
+    pairs = zip(models, _objectives(batches, settings), strict=True)
+    runs = [flow(model, objective, **options)[["loss"]] for model, objective in pairs]
     return along(runs, run=range(len(runs)))
 
 
@@ -202,19 +237,36 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     end, ratios = PUBLISHED_TIME["merged"], locked(merged)
     time, losses = merged["time"].values, merged["loss"].values
     fallen = np.array([1 - np.interp(end, time, loss) / loss[0] for loss in losses])
+    width = f"time from {EDGES[0]:.0%} to {EDGES[1]:.0%} of the fall, over the time until {EDGES[0]:.0%}"
+    brief = "the fall is shorter than the plateau before it"
+    setting = (
+        f"Softmax attention with merged key and query, on the data and from the initialization of Fig 1, init {init}"
+    )
+    chance = "chance correlations of a finite set of sequences make all heads alike"
+    where = "softmax-attention-from-a-very-small-initialization"
     return [
         paper.close(
             "merged-drops-once",
-            f"Softmax attention with merged key and query, on the data and from the initialization of Fig 1, init "
-            f"{init}: its loss drops once: number of drops",
+            f"{setting}: its loss drops once: number of drops",
             predicted=1,
             measured=labeled(counts, seed=seeds),
             basis=criterion,
             known=Known(
-                "chance correlations of a finite set of sequences make all heads alike; in about half of the seeds "
-                "the loss then comes to a plateau before they diverge",
-                "softmax-attention-from-a-very-small-initialization",
+                f"{chance}; in about half of the seeds the loss then comes to a plateau before they diverge",
+                where,
                 quick=False,
+            ),
+        ),
+        paper.at_most(
+            "merged-abrupt",
+            f"{setting}: its loss falls abruptly, after a plateau: {width}",
+            predicted=1.0,
+            measured=labeled([widths(merged, run) for run in range(len(seeds))], seed=seeds),
+            basis=brief,
+            known=Known(
+                f"{chance}, so that the fall begins early and takes as long as heads that are copies need to diverge, "
+                "in every seed, also where it counts as one drop",
+                where,
             ),
         ),
         derived.close(
@@ -224,6 +276,13 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             predicted=1,
             measured=labeled(once, seed=seeds),
             basis=criterion,
+        ),
+        derived.at_most(
+            "abrupt-without-chance",
+            f"Merged, on these sequences: its loss falls abruptly, after a plateau: {width}",
+            predicted=1.0,
+            measured=labeled([widths(images, run) for run in range(len(seeds))], seed=seeds),
+            basis=brief,
         ),
         derived.at_most(
             "locked-heads",
@@ -236,8 +295,8 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         ),
         derived.at_most(
             "as-published",
-            f"Merged, after 6,000 steps at 0.001 as in Fig 1, t/τ = {end:g} with softmax: fraction by which the loss "
-            "has fallen",
+            f"Merged, in these runs (descent at {settings.rate:g}) by the time of the 6,000 steps at 0.001 of Fig 1, "
+            f"t/τ = {end:g} with softmax: fraction by which the loss has fallen",
             measured=labeled(fallen, seed=seeds),
             tolerance=COUNTED,
             basis="less than what counts as a drop",
@@ -251,6 +310,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             measured=labeled(more, seed=seeds),
             basis=criterion,
         ),
+        *_beside_claims(data, settings),
         Origin("check", "that no later drop is missed").at_most(
             "come-to-rest",
             "Runs have come to rest: what the loss falls in the last third of the time, over the whole fall, one for "
@@ -265,6 +325,39 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             counted="runs",
         ),
     ]
+
+
+def _beside_claims(data: Data, settings: Settings) -> list[Claim]:
+    """Of the seed that has both: drops by descent and by the flow."""
+    found = []
+    for name, words, rate, pair in (
+        ("merged", "Merged", settings.rate, ("merged", "merged_flow")),
+        ("separate", "Separate", settings.compared_rate, ("separate_descent", "separate")),
+    ):
+        times = [[drop.time for drop in drops(data[each], 0)] for each in pair]
+        ratios = np.array([one / other for one, other in itertools.zip_longest(*times, fillvalue=np.nan)])
+        fastest = max(data["merged"]["growth"].values.tolist())
+        found.append(
+            Origin("theory", "descent at rate η is the flow to first order in η", explored=True).close(
+                f"{name}-beside-flow",
+                f"{words}, descent at {rate:g} has the drops of the flow: time of each drop over that in the flow, "
+                f"seed {settings.seeds[0]}",
+                predicted=1.0,
+                measured=labeled(ratios, drop=range(1, ratios.size + 1)),
+                tolerance=flow_time(1, rate) * fastest,
+                basis="a step of time 2η against the fastest growth from zero weights, g",
+                counted="drops",
+                unless="" if ratios.size else "the loss does not drop",
+            )
+        )
+    return found
+
+
+def widths(trajectory: xr.Dataset, run: int) -> float:
+    """The time that the fall takes, over that until it begins, both by `EDGES`."""
+    time, loss = trajectory["time"].values, trajectory["loss"].values[run]
+    begin, end = (passage_time(time, loss, loss[0] - part * (loss[0] - loss.min())) for part in EDGES)
+    return (end - begin) / begin if begin > 0 else np.inf
 
 
 def drops(trajectory: xr.Dataset, run: int) -> list[Drop]:
@@ -300,9 +393,11 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
     titles = {"merged": "(a) Merged, as in Fig 1", "images": "(b) The same, without chance correlations"}
     titles["separate"] = "(c) Separate, as in Fig 3"
     levels = data["theory"]["linear_levels"].values
+    beside = {"merged": "merged_flow", "separate": "separate_descent"}
+    dotted: Any = {"color": BLACK, "linewidth": 1.1, "zorder": 3}
     ends = {name: float(data[name]["time"][-1]) for name in titles}
     with styled():
-        figure = new_figure(12.6, 4.6)
+        figure = new_figure(12.6, 4.8)
         every = figure.subplots(1, 3, sharex=True, sharey=True)
         for axes, (name, title) in zip(every, titles.items(), strict=True):
             for m, level in enumerate(levels):
@@ -315,8 +410,11 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
                 axes.plot(data[name]["time"], loss / loss[0], color=color, linewidth=1.6)
                 heights = [(drop.before + drop.after) / 2 / loss[0] for drop in listed]
                 axes.plot([drop.time for drop in listed], heights, "o", color=color, **dots)
+            if name in beside:
+                other = data[beside[name]]
+                lines(axes, other["time"], other["loss"].values / other["loss"].values[:, :1], ":", **dotted)
             if name in PUBLISHED_TIME:
-                axes.axvline(PUBLISHED_TIME[name], color=GRAY, linestyle=":", linewidth=1.4, zorder=0)
+                axes.axvline(PUBLISHED_TIME[name], color=GRAY, linestyle="-.", linewidth=1.2, zorder=0)
                 words = "6,000 steps\nat 0.001" if name == "merged" else "10,000 steps\nat 0.02"
                 note(axes, words, (PUBLISHED_TIME[name], 0.02), (4, 4), fontsize=8.5)
             axes.set_title(f"{title}: {_number([len(listed) for listed in counted])}")
@@ -324,8 +422,9 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         dots["color"] = "white"
         every[1].plot([], [], "o", label="middle of a drop", **dots)
         every[1].plot([], [], "--", color=GRAY, linewidth=0.9, label="levels of linear attention")
-        every[1].plot([], [], ":", color=GRAY, linewidth=1.4, label="end of the published command")
-        every[1].legend(loc="lower left")
+        every[1].plot([], [], "-.", color=GRAY, linewidth=1.2, label="end of the published command")
+        every[1].plot([], [], ":", label="the same, by flow (a) or descent (c)", **dotted)
+        figure.legend(*every[1].get_legend_handles_labels(), loc="outside lower center", ncols=4)
         every[0].set(ylabel="training loss / initial loss")
     return figure
 
@@ -337,18 +436,22 @@ def _number(counts: list[int]) -> str:
 
 
 FIGURE = Figure(
-    title="Softmax attention: several drops with separate key and query; one with merged ones, or two by chance",
+    title="Softmax attention: several drops with separate key and query; with merged ones, one or two slow ones",
     caption=(
         "Training loss of softmax attention itself, over every token; a color for each seed, with its own sequences "
         "and initial weights. Time is logarithmic, dots are the middles of the drops that are detected in the curves, "
         "and dashes the levels L(M_m) of linear attention, for comparison only. (a) Merged key and query, as in Fig 1: "
-        "8 heads, 5,000 sequences, initialization scale 10⁻⁶. The loss drops once in some seeds, twice in others. (b) "
-        "Ours, why: the same, on a quarter of the sequences together with their mirror images (query reversed, all "
-        "labels reversed, both), which leave no chance correlation between the mean token and the query's label. Now "
-        "the loss drops once, from a longer plateau. In (a) these correlations make all heads grow alike, and heads "
-        "that are copies do no more than one head can, until they diverge. (c) Separate key and query of rank one, as "
-        "in Fig 3 (5 heads, initialization scale 0.01) but on 5,000 sequences in place of 80,000: several drops. "
-        "Dotted, where the published commands of Figs 1 and 3 would end: softmax needs more steps than linear "
+        "8 heads, 5,000 sequences, initialization scale 10⁻⁶. One abrupt drop after a plateau is in none of these six "
+        "seeds: the loss drops twice in some, and once in others, but takes several times as long to fall as it waited "
+        "before. (b) Ours, why: the same, on a quarter of the sequences together with their mirror images (query "
+        "reversed, all labels reversed, both), which leave no chance correlation between the mean token and the "
+        "query's label. Now the loss drops once, abruptly, from a longer plateau. In (a) these correlations make all "
+        "heads grow alike, and heads that are copies do no more than one head can, until they diverge. (c) Separate "
+        "key and query of rank one, as in Fig 3 (5 heads, initialization scale 0.01), but on 5,000 sequences for time: "
+        "several drops. On the 80,000 of Fig 3, run once for docs/differences.md, each of these six seeds has four, "
+        "the first at t/τ = 514 to 859 and the last at 1,726 to 2,218. (a) and (b) are descent at rate 0.1, (c) is "
+        "gradient flow; black dots, which lie on the curve of one seed, are its flow in (a) and its descent in (c). "
+        "Dash-dotted, where the published commands of Figs 1 and 3 would end: softmax needs more steps than linear "
         "attention, which they do not divide by N."
     ),
     source="Fig 5",

@@ -14,7 +14,7 @@ import xarray as xr
 from jaxtyping import Float
 from matplotlib.colors import to_rgb
 
-from stepwell.analysis.style import BLACK, GRAY, new_figure, styled
+from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
 from stepwell.dynamics import Record, flow_time
 from stepwell.experiments import Keys
 from stepwell.figures import Claim, Data, Figure, Origin, Seeds, slug
@@ -226,7 +226,7 @@ def _published_claim(sampled: xr.Dataset, kept: xr.Dataset) -> Claim:
             counts = counts + points_outside(steps, ours, curve)
             points += len(curve)
     return curve_claim(
-        "published", "All 18 published curves, taken together, lie", "Fig 14", np.asarray(counts), points
+        "published", "the 18 published curves, taken together, are", "Fig 14", np.asarray(counts), points
     )
 
 
@@ -293,12 +293,13 @@ def _end_claim(
 
 
 _ORDERS = (("in_context", "falls", -1), ("in_weight", "rises", 1))
+_PICTURE = "the picture of Fig 14, in the notebook of the published script"
 _SHORT = "the falls are not over by the end, or before step 0"
 
 
 def _order_claim(sampled: xr.Dataset, name: str, words: str, sign: int, short: bool) -> Claim:
     ends = sampled[f"{name}_test_loss"].isel(tested=-1).mean("seed").values
-    return Origin("paper", "Fig 14").at_most(
+    return Origin("paper", _PICTURE).at_most(
         f"{slug(name)}-order",
         f"The final {name.replace('_', '-')} test loss, averaged over seeds, {words} with every rise of icl: "
         "neighbors out of order",
@@ -322,7 +323,7 @@ def _given_up_claim(sampled: xr.Dataset, infinite: xr.Dataset, short: bool) -> C
     expected = infinite["in_weight_test_loss"].isel(share=mixed, seed=0)
     middle = (expected.min("tested") + expected.isel(tested=-1)) / 2
     dips = ((given_up.min("tested") < middle) & (given_up.isel(tested=-1) > middle)).values
-    return Origin("paper", "Fig 14").close(
+    return Origin("paper", _PICTURE).close(
         "given-up",
         "For icl between 0 and 1, w* is learned by heart and then given up: number of icl at which the in-weight test "
         "loss goes below the middle between the lowest and the last at infinitely many sequences, and ends above it",
@@ -411,9 +412,10 @@ def _draw_ends(axes: Any, data: Data) -> None:
 def _draw_onsets(axes: Any, data: Data) -> None:
     run, expected = data["sampled"], data["sampled_onset"]
     measured = measured_onsets(run, expected)
-    for place, (share, level) in enumerate(zip(SHARES, np.linspace(0, 0.75, len(SHARES)), strict=True)):
-        style: Any = {"color": str(level), "markersize": 4, "markerfacecolor": "none", "label": f"icl = {share:g}"}
-        axes.plot(expected["step"][:, place], measured[:, place], "o", **style)
+    colors = (BLACK, *PALETTE)
+    for place, (share, color, marker) in enumerate(zip(SHARES, colors, "osv^Dx", strict=False)):
+        style: Any = {"color": color, "markersize": 4, "markerfacecolor": "none", "label": f"icl = {share:g}"}
+        axes.plot(expected["step"][:, place], measured[:, place], marker, **style)
     seen = measured[np.isfinite(measured)]
     if seen.size:
         axes.plot([seen.min(), seen.max()], [seen.min(), seen.max()], color=GRAY, linewidth=0.8, zorder=0)

@@ -3,7 +3,7 @@ r"""On plateau m the model performs in-context PCR with m components, shrunk for
 The model is trained by gradient flow at infinitely many sequences and tested on fresh sequences. With contexts of 31
 tokens its plateaus are detected in the loss curve, and its predictions compared with regression solved by least squares
 within each context. From 10 to 10⁵ tokens its map is compared with the paper's, and the difference from plain
-regression with 1/N.
+regression with 1/N; so is that of merged attention when it has converged, with least squares.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from matplotlib.axes import Axes
 from stepwell.analysis import effective_map, pcr_test, staircase
 from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
 from stepwell.figures import Claim, Data, Figure, Origin, Seeds
-from stepwell.models import SeparateAttention
+from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import Batch, InContextRegression, covariance
 from stepwell.theory import linear as theory
@@ -151,12 +151,24 @@ def examine_lengths(settings: Settings, *, shrunk: bool = True) -> xr.Dataset:
     - `from_regression`: mean squared difference from regression within the context, `from_limit`: from that with an
       endless context; both are averaged over task vectors and queries exactly. With `…_predicted` and the relative
       standard error `…_error`.
+    - `merged_from_regression`: that of converged merged attention from least squares, m = D.
     - `kept`: the factor of each component at the end of training, and `kept_predicted`.
 
     Without the shrinkage, `shrunk=False`, the prediction is the limit of long contexts.
     """
     lengths = settings.lengths
     return _runs.along((_examine_length(prepare(length)[0], settings, shrunk) for length in lengths), length=lengths)
+
+
+def converged_merged(task: InContextRegression, settings: Settings) -> Float[np.ndarray, "dim dim"]:
+    """The map of merged attention trained until less than `RTOL` of it is to come, at the slowest rate v² λ_d c_d."""
+    options: dict[str, Any] = {"dim": DIM, "heads": HEADS, "scale": settings.init}
+    model = MergedAttention.random(**options, key=jax.random.key(1 + settings.seeds[0]))
+    modes, start = theory.modes(task), theory.merged_initial(task, *_runs.weights_of(model))
+    slowest = float(np.linalg.norm(modes.ends) * modes.curvature.min())
+    times = np.array([0.0, theory.half_drop_time(task, *start) - np.log(RTOL) / slowest])
+    run = _runs.flow_at(model, Population(task), times, solver="lsoda", rtol=RTOL, atol=1e-4 * settings.init)
+    return effective_map(run).values[0, -1]
 
 
 def _examine_length(task: InContextRegression, settings: Settings, shrunk: bool) -> xr.Dataset:
@@ -194,6 +206,8 @@ def _examine_length(task: InContextRegression, settings: Settings, shrunk: bool)
                 apart = np.asarray(_predictions(model, batch)) - np.sum(beta @ wanted[m] * query, axis=1)
                 predictions[m] = np.abs(apart).max()
     measured = context_differences(np.concatenate(covariances), trained[0], vectors)
+    with_merged = np.array([*trained[0][:-1], converged_merged(task, settings)])
+    merged = context_differences(np.concatenate(covariances), with_merged, vectors)["from_regression"][:, -1]
     # Errors from contexts of their own, drawn by their covariance.
     other = scipy.stats.wishart(length, task.covariance / length).rvs(
         settings.contexts, random_state=np.random.default_rng(length)
@@ -206,6 +220,7 @@ def _examine_length(task: InContextRegression, settings: Settings, shrunk: bool)
         "tolerance": (dims, expected.size**2 + 10 * RTOL),
         "lasting": (dims, expected.lasting),
         "answer": ("plateau", predictions),
+        "merged_from_regression": merged.mean(),
         "kept": ("component", kept),
         "kept_predicted": ("component", wanted_kept),
     }
@@ -363,7 +378,33 @@ def _claims_over_lengths(tests: xr.Dataset, several: bool) -> list[Claim]:
                 counted="numbers of components",
             ),
         ]
-    return all_claims
+    expected, error = (learned[f"from_regression_{each}"].isel(plateau=-1).values for each in ("predicted", "error"))
+    square = learned["merged_from_regression"].values
+    merged = "converged merged attention from least squares within the context"
+    return [
+        *all_claims,
+        Origin("theory", "stepwell.theory.linear.regression_difference", explored=True).close(
+            "merged-from-least-squares",
+            f"{span}: mean squared difference of {merged}, over the predicted, for each length",
+            predicted=1.0,
+            measured=_runs.labeled(square / expected, length=lengths) if several else [],
+            tolerance=_runs.largest_of(lengths.size) * error,
+            basis=f"3 standard errors, for the largest of {lengths.size}; the errors from contexts of their own",
+            counted="lengths",
+        ),
+        Origin("paper", "Sections 1 and 3.4, limit of equation (11) for large N", explored=True).close(
+            "merged-least-squares-exponent",
+            "Converged merged attention does least squares in context, for long contexts: exponent of N in the mean "
+            f"squared difference of {merged}, from N = {LAW_FROM} on",
+            predicted=-1.0,
+            measured=float(weights @ np.log(square[far])) if fitted else np.nan,
+            tolerance=float(
+                STANDARD_ERRORS * np.sqrt(weights**2 @ error[far] ** 2) + abs(weights @ np.log(expected[far]) + 1)
+            ),
+            basis="3 standard errors from contexts of their own; next order in 1/N",
+            unless="" if fitted else "an exponent needs two lengths, and several contexts",
+        ),
+    ]
 
 
 def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
@@ -421,6 +462,8 @@ def _draw_lengths(kept: Axes, far: Axes, tests: xr.Dataset, colors: tuple[str, .
         values = tests["from_regression"][:, m]
         label = f"plateau {m}" if m < DIM else f"plateau {m}: least squares"
         far.errorbar(lengths, values, bars, fmt="o", color=colors[m], markersize=5, label=label)
+    square = tests["merged_from_regression"]
+    far.plot(lengths, square, "x", color=BLACK, markersize=8, label="merged attention: least squares")
     far.plot([], [], color=GRAY, linewidth=1.2, label="our formula")
     far.set(xlabel="context length N, tokens", ylabel="mean squared difference of predictions")
     far.set_title("(d) Difference from regression in the context: 1/N")
@@ -439,8 +482,9 @@ FIGURE = Figure(
         "factor by which the model, at the end of training, has multiplied each component, beside the paper's equation "
         "(22); 1 is plain regression. (d) On plateau m of these runs, the mean squared difference from regression with "
         "m components within each of many fresh contexts, and our formula for it, which goes as (m + 1)(λ_1 + … + "
-        "λ_m)/N; m = 4 is least squares. What remains is what a short context cannot tell: attention uses the "
-        "covariance of all inputs, the regression that of its own context."
+        "λ_m)/N; m = 4 is least squares, from which merged attention differs by as much when it has converged "
+        "(crosses). What remains is what a short context cannot tell: attention uses the covariance of all inputs, the "
+        "regression that of its own context."
     ),
     source="Section 4.4",
     settings=Settings(),

@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
 from stepwell.dynamics import Record, flow
-from stepwell.figures import Claim, Data, Figure, InvalidInput, Known, Origin, Seeds, slug
+from stepwell.figures import Claim, Data, Figure, InvalidInput, Origin, Seeds, slug
 from stepwell.objectives import Exact, Spectral
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
