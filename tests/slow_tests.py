@@ -2,6 +2,7 @@
 
 SLOW = (
     "tests/analysis/test_compare.py",
+    "tests/analysis/test_manifolds.py",
     "tests/analysis/test_plots.py::test_a_film_has_its_frames",
     "tests/analysis/test_plots.py::test_a_logarithmic_axis_begins_shortly_before_the_loss_moves",
     "tests/analysis/test_plots.py::test_a_run_that_diverges_has_a_film_too",
