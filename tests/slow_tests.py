@@ -85,6 +85,7 @@ SLOW = (
     "tests/experiments/test_experiment_fields.py::test_the_schema_allows_what_an_experiment_is",
     "tests/experiments/test_experiment_runs.py",
     "tests/experiments/test_networks.py::test_a_convolutional_network_visits_its_levels",
+    "tests/experiments/test_networks.py::test_sweeps_measure_the_drops_of_linear_networks",
     "tests/experiments/test_one_answer.py",
     "tests/experiments/test_oracle.py::test_a_dozen_experiments_are_right",
     "tests/experiments/test_oracle.py::test_a_wrong_time_is_found",

@@ -93,7 +93,9 @@ class Prediction:
         if self.experiment.objective.kind != "features":
             return ()
         task, model = self._task, self._model
-        objective = self.experiment.build_objective(task, model) if self._built is None else self._built.objective
+        objective = None if self._built is None else self._built.objective
+        if objective is None:
+            objective = self.experiment.build_objective(task, model)
         losses = objective.plateaus(model)
         return () if losses is None else tuple(Level(float(loss), rank) for rank, loss in enumerate(losses))
 

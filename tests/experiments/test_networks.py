@@ -1,6 +1,7 @@
 """Experiments on networks of units: what they train on, and what is said of them without a theory."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,29 @@ def test_a_convolutional_network_visits_its_levels():
     middle = (loss < 0.6) & (loss > 0.09)
     np.testing.assert_allclose(loss[middle][speed[middle].argmin()], levels[1], rtol=0.01)
     assert loss[0] == pytest.approx(levels[0], rel=1e-3) and run.attrs["outcome"] == "converged"
+
+
+def test_sweeps_measure_the_drops_of_linear_networks(tmp_path: Path):
+    r"""Against $t = \ln((\sqrt2-1)/|m|^2)/2$ for $s = 1$, $m = (V^\top q + U r)/2$ of the initial weights: to order
+    $\varepsilon^{2(1 - s_2/s_1)}$, here 1e-5, in units of the square of all weights over that of m, some tens."""
+    task = {"kind": "teacher", "strengths": [1.0, 0.5]}
+    record = {"measure": ["drops"], "points": 2001, "spacing": "linear"}
+    experiment = sw.Experiment(task=task, model={"scale": 1e-5}, training={"until": 60.0}, record=record)
+    swept = sw.sweep(experiment, {"seed": [0, 1, 2]}, store=tmp_path, progress=False)
+    for seed in range(3):
+        model: Any = experiment.replace(seed=seed).build().model
+        m = (np.asarray(model.outer)[:, 0, 0] + np.asarray(model.inner)[:, 0]) / 2
+        np.testing.assert_allclose(swept.drop_1[seed], np.log((2**0.5 - 1) / (m @ m)) / 2, rtol=1e-3)
+        assert swept.drop_2[seed] > swept.drop_1[seed]
+
+
+def test_levels_that_are_not_known_have_no_drops(tmp_path: Path):
+    """Patches of different variances are no linear network in the sense of Baldi and Hornik."""
+    task = {"kind": "teacher", "strengths": [1.0], "eigenvalues": [1.0, 1.0, 2.0, 1.0]}
+    record = {"measure": ["drops"], "points": 5}
+    experiment = sw.Experiment(task=task, model={"patches": 2}, training={"until": 1.0}, record=record)
+    swept = sw.sweep(experiment, {"seed": [0, 1]}, store=tmp_path, progress=False)
+    assert "drop_1" not in swept and experiment.predict().levels == ()
 
 
 def test_predict_says_the_levels_and_that_there_are_no_drops(capsys: pytest.CaptureFixture[str]):
