@@ -16,11 +16,13 @@ LARGEST_WHOLE = 2**63 - 1
 """Integers become 64-bit integers sooner or later."""
 
 
-def whole(name: str, value: Any, *, least: int = 1) -> int:
-    """`value` as an int, if it is an integer from `least` on, and 64 bits can hold it."""
+def whole(name: str, value: Any, *, least: int = 1, most: int | None = None) -> int:
+    """`value` as an int, if it is an integer from `least` to `most`, and 64 bits can hold it."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise InvalidInput(f"{name} is {shown(value)}; it must be an integer of at least {least}")
     checked = int(value)
+    if most is not None and checked > most:
+        raise InvalidInput(f"{name} is {shown(value)}; it must be an integer from {least} to {most}")
     if checked > LARGEST_WHOLE:
         raise InvalidInput(f"{name} is {shown(value)}; it must be an integer below 2**63")
     return checked

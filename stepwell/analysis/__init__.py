@@ -19,6 +19,9 @@ from ._heads import head_task_allocation as head_task_allocation
 from ._heads import winners as winners
 from ._in_context import pcr_test as pcr_test
 from ._in_context import principal_component_regression as principal_component_regression
+from ._manifolds import Relation as Relation
+from ._manifolds import effective_width as effective_width
+from ._manifolds import manifold_distance as manifold_distance
 from ._maps import effective_map as effective_map
 from ._maps import nearest_fixed_point as nearest_fixed_point
 from ._phases import Phase as Phase

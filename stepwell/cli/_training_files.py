@@ -162,8 +162,9 @@ def title(experiment: Experiment) -> str:
     task, model, objective, training = experiment.task, experiment.model, experiment.objective, experiment.training
     parts = [f"{'softmax ' if model.get('activation') == 'softmax' else ''}{model.kind}"]
     heads, eigenvalues, dims = model.get("heads"), task.get("eigenvalues"), task.get("dims")
-    if isinstance(heads, int):
-        parts.append(f"{heads} head{'s' if heads > 1 else ''}")
+    for count, thing in ((heads, "head"), (model.get("units"), "unit")):
+        if isinstance(count, int):
+            parts.append(f"{count} {thing}{'s' if count > 1 else ''}")
     parts += [f"rank {model.rank}"] if "rank" in model else []
     if isinstance(dims, tuple):
         parts.append(f"d = {_listed(dims[:6])}")

@@ -17,7 +17,7 @@ from stepwell._util.interrupt import interruptible
 from stepwell._util.memory import require_memory
 from stepwell._util.outcomes import return_or_raise
 from stepwell._util.threads import one_blas_thread
-from stepwell.models import AbstractModel
+from stepwell.models import AbstractModel, AbstractUnits
 from stepwell.objectives import AbstractObjective, AbstractQuadraticObjective
 from stepwell.trajectory import build
 
@@ -66,11 +66,16 @@ def _named(name: str) -> AbstractFlowSolver:
 
 
 def _automatic(model: AbstractModel | Ensemble, objective: AbstractObjective | Ensemble) -> AbstractFlowSolver:
-    """Rodas5P where the Hessian is cheap: losses quadratic in few coefficients, or with a resolvent of their own."""
+    """Rodas5P where the Hessian is cheap: losses quadratic in few coefficients, or with a resolvent of their own.
+
+    An explicit solver where units have kinks: an implicit one takes a Hessian that is wrong across each of them.
+    """
     kind = objective.stacked if isinstance(objective, Ensemble) else objective
+    template = model.member(0) if isinstance(model, Ensemble) else model
+    if isinstance(template, AbstractUnits) and not template.smooth:
+        return _named("tsit5")
     if isinstance(kind, AbstractQuadraticObjective):
         single = objective.member(0) if isinstance(objective, Ensemble) else objective
-        template = model.member(0) if isinstance(model, Ensemble) else model
         assert isinstance(single, AbstractQuadraticObjective)
         rodas = Rodas5P()
         few = jax.eval_shape(single.coefficients, template).size <= FEW_COEFFICIENTS
@@ -105,7 +110,8 @@ def flow(
     Diffrax, such as `diffrax.Kvaerno5()`, take one run or an ensemble, `LSODA()` (SciPy's, with compiled gradient and
     Hessian) one run. Or give a name: "rodas5p", "lsoda", "kvaerno5" or "tsit5" (Diffrax's, implicit and explicit).
     "auto" is rodas5p for losses quadratic in few numbers, which the heads make together: their Hessian is cheap; and
-    for separate attention with many heads on `Population`; else lsoda for one run, kvaerno5 for several. Separate
+    for separate attention with many heads on `Population`; tsit5 for networks of units with kinks (ReLU), which stop a
+    stiff solver; else lsoda for one run, kvaerno5 for several. Separate
     attention on `Population` takes the steps of rodas5p in a native pass up to D = 8, and from D = 9 on it solves
     systems of D² equations; elsewhere lsoda compiles in half the time of rodas5p: good for one run. Over softmax
     sequences lsoda and explicit solvers take the native pass, and lsoda makes its Hessian of differences of that.

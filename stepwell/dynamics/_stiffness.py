@@ -159,10 +159,12 @@ def structure(field: Field, weights: Vector) -> tuple[tuple[int, ...], int | Non
         field = dataclasses.replace(field, skeleton=skeleton_of(SeparateAttention(*zeros, **options)))
         model = field.skeleton
     read = _read(field, weights)
-    if not quadratic or not read.any() or not all("head" in dims for dims in model.weight_dims.values()):
+    common = set.intersection(*map(set, model.weight_dims.values())) & {"head", "unit"}
+    if not quadratic or not read.any() or not common:
         return tuple(np.flatnonzero(read).tolist()), None
+    (head,) = common
     names = [each.name for each in dataclasses.fields(model) if each.name in model.weight_dims]  # as in the vector
-    places_of = [(np.indices(getattr(model, name).shape), model.weight_dims[name].index("head")) for name in names]
+    places_of = [(np.indices(getattr(model, name).shape), model.weight_dims[name].index(head)) for name in names]
     head_of = [indices[axis].reshape(-1) for indices, axis in places_of]
     heads = np.concatenate(head_of)[read]
     order = np.argsort(heads, kind="stable")

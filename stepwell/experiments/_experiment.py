@@ -45,10 +45,10 @@ class Experiment:
 
     **Arguments:**
 
-    - `task`: "regression" (the default), "mixture", "multitask", or a kind of your own.
+    - `task`: "regression" (the default), "mixture", "multitask", "teacher", "points", or a kind of your own.
     - `model`: "separate", "merged" or another that `kinds("model")` lists, or a kind of your own.
     - `objective`: how the loss is computed: "population", "moments", "sampled", "online", "spectral", "reduced",
-      "exact", or a kind of your own.
+      "exact", "features", "examples", or a kind of your own.
     - `training`: "flow", "descent", or a kind of your own.
     - `record`: what is kept, and when.
     - `seed`: the keys of data, task and initial weights follow from it.

@@ -32,7 +32,7 @@ _CONTEXT: dict[str, tuple[str, ...]] = {
 """What a builder may ask for beside its fields, as positional parameters by name."""
 
 _NOTES: dict[str, tuple[str, ...]] = {
-    "task": ("closed_form", "rotates"),
+    "task": ("closed_form", "rotates", "supervised"),
     "model": ("theory", "factors", "activation", "reads", "weights", "divisors", "many"),
     "objective": ("holds", "rotates"),
 }
@@ -108,7 +108,7 @@ def register(
         - `theory`: "separate" or "merged", the equations that it follows, which its class declares too.
         - `factors`: the number of weights whose product makes a prediction, by default that of the theory.
         - `activation`: "softmax", of a kind without a field of this name whose attention is not linear.
-        - `reads`: "tokens" (the default), "cubic" features, or "spectra" of several regressions.
+        - `reads`: "tokens" (the default), "cubic" features, "spectra" of several regressions, or "inputs" alone.
         - `weights`: a function of the values, the dimension and the outputs that returns how many weights there are.
           What would not fit into memory is then refused before it is built.
         - `divisors`: where initial weights are normal numbers times the field `scale`, a function of the same that
@@ -119,7 +119,8 @@ def register(
           runs as their first axis. Its first and last model are compared with those of the plain builder, bit for bit.
       Of a task, `closed_form=True`: its class has `closed_form`, and linear attention is trained on `population` by
       default, otherwise on `moments`; `rotates`: the name of a field that is "axes" or "random"; at "random" the task
-      is that at "axes", rotated by `random_rotation(dim, key=key)`. Of an objective, `holds="moments"`: sequences are
+      is that at "axes", rotated by `random_rotation(dim, key=key)`; `supervised`: it gives inputs with labels and no
+      context, "data" if its examples are finitely many, else "drawn". Of an objective, `holds="moments"`: sequences are
       not held in memory, only their moments; `rotates=True`: it is made of `task` and `normalization` alone, and its
       arrays with two axes are matrices over the inputs.
 

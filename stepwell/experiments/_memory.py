@@ -7,7 +7,7 @@ from stepwell._util.memory import require_memory
 
 from ._experiment import Experiment
 from ._kind import find_kind, note_of
-from ._kinds._models import dimension
+from ._kinds._models import dimension, supervised
 
 
 @checked
@@ -55,8 +55,18 @@ def _check_objective(experiment: Experiment, seeds: int, dim: int, heads: int, o
     features = dim * dim * outputs if reads_features else dim * width * (width + 1) // 2
     if objective.kind == "moments" or (objective.kind == "population" and tests):
         _require_features(features, dim, copies=seeds * (3 + tests), instead="the objective sampled")
+    if objective.kind == "features":
+        patches = experiment.model.get("patches", 1)
+        count = patches * (dim // patches) ** experiment.model.get("degree", 1)
+        _require_features(count, dim, copies=3 * seeds, instead="a smaller degree")
     context: Any = task.get("context", 1) if find_kind("task", task.kind).is_own else 1
     lengths, tokens = (len(context), max(context) + 1) if isinstance(context, tuple) else (1, context + 1)
+    if objective.kind == "examples":
+        require_memory(
+            4 * 8 * seeds * (objective.examples or 1) * (dim + outputs + heads),
+            what=f"training on {objective.examples} examples",
+            instead="take fewer examples",
+        )
     if objective.kind in ("sampled", "online", "reduced"):
         total, each = objective.get("sequences", objective.get("batch_size")), 4 * tokens * (outputs + heads)
         if objective.kind != "reduced":
@@ -84,10 +94,12 @@ def check_weights(experiment: Experiment, copies: int = 4, instead: str = "or a 
 
 
 def sizes(experiment: Experiment) -> tuple[int, int, int]:
-    """Dimension, heads and outputs."""
+    """Dimension, heads or units, and outputs."""
     task, model, outputs, heads = experiment.task, experiment.model, 1, 1
     if find_kind("task", task.kind).is_own:
         outputs = len(task["dims"]) if "dims" in task else int(task.get("outputs", 1))
+        if supervised(experiment.sections):
+            outputs = len(task.get("strengths", (1.0,)))  # at most
     if find_kind("model", model.kind).is_own:
-        heads = int(model.get("heads") or 1)
+        heads = int(model.get("heads") or model.get("units") or 1)
     return dimension(experiment.sections) or 1, heads, outputs

@@ -153,18 +153,25 @@ def theory_task(experiment: Experiment, task: Any) -> tuple[Any, str]:
 
 def document(experiment: Experiment, theory: Described, drops: tuple[DropForecast, ...], reason: str) -> dict[str, Any]:
     """The JSON document."""
-    return {
-        "experiment": experiment.to_dict(),
-        "name": experiment.name,
+    return levels_alone(experiment, theory.levels, reason) | {
         "components_count_from": 1,
         "heads_count_from": 1,
         "components": _components(theory.own_task),
-        "levels": [level.loss for level in theory.levels],
-        "learned": [level.learned for level in theory.levels],
         "drops": [dataclasses.asdict(drop) for drop in drops],
-        "drops_missing": reason or None,
         "remark": theory.remark or None,
-        "final_loss": theory.levels[-1].loss,
+    }
+
+
+def levels_alone(experiment: Experiment, levels: tuple[Level, ...], reason: str) -> dict[str, Any]:
+    """The JSON document where nothing is known but the levels; the reason says why there are no drops."""
+    return {
+        "experiment": experiment.to_dict(),
+        "name": experiment.name,
+        "levels": [level.loss for level in levels],
+        "learned": [level.learned for level in levels],
+        "drops": [],
+        "drops_missing": reason or None,
+        "final_loss": levels[-1].loss,
         "time_unit": experiment.time_scale.unit,
     }
 
@@ -186,21 +193,27 @@ def _components(task: Any) -> list[dict[str, Any]]:
 def tables(document: dict[str, Any]) -> str:
     """The document as text."""
     task, model = document["experiment"]["task"], document["experiment"]["model"]
-    context = task.get("context")
-    lengths = " ".join(map(str, context)) if isinstance(context, list) else context
-    noise = f", noise variance {task['noise']:g}" if task.get("noise") else ""
-    lines = [f"in-context regression in dimension {len(document['components'])}, context {lengths}{noise}", ""]
-    lines.append("component  eigenvalue  task eigenvalue        gain")
-    for row in document["components"]:
-        variances = f"{number(row['eigenvalue']):>10}  {number(row['task_eigenvalue']):>15}"
-        lines.append(f"{row['component']:>9}  {variances}  {as_loss(row['gain']):>10}")
+    lines = _component_lines(task, document["components"]) if "components" in document else [f"the task {task['kind']}"]
     lines += ["", "      loss  components learned"]
     for level, learned in zip(document["levels"], document["learned"], strict=True):
         lines.append(f"{as_loss(level):>10}  {({0: 'none', 1: '1', 2: '1 2'}).get(learned, f'1 to {learned}')}")
     lines += ["", _model_line(model, document["experiment"]["seed"])]
     lines += _drop_lines(document)
     lines += ["", f"final loss {as_loss(document['final_loss'])}"]
-    return "\n".join(lines + ([document["remark"]] if document["remark"] else []))
+    return "\n".join(lines + ([document["remark"]] if document.get("remark") else []))
+
+
+def _component_lines(task: dict[str, Any], components: list[dict[str, Any]]) -> list[str]:
+    """The table of components of in-context regression."""
+    context = task.get("context")
+    lengths = " ".join(map(str, context)) if isinstance(context, list) else context
+    noise = f", noise variance {task['noise']:g}" if task.get("noise") else ""
+    lines = [f"in-context regression in dimension {len(components)}, context {lengths}{noise}", ""]
+    lines.append("component  eigenvalue  task eigenvalue        gain")
+    for row in components:
+        variances = f"{number(row['eigenvalue']):>10}  {number(row['task_eigenvalue']):>15}"
+        lines.append(f"{row['component']:>9}  {variances}  {as_loss(row['gain']):>10}")
+    return lines
 
 
 def number(value: float | None) -> str:
@@ -209,7 +222,7 @@ def number(value: float | None) -> str:
 
 def _model_line(model: dict[str, Any], seed: int) -> str:
     rank = f" of rank {model['rank']}" if "rank" in model else ""
-    heads = f", {counted(model['heads'], 'head')}{rank}" if "heads" in model else ""
+    heads = "".join(f", {counted(model[f'{one}s'], one)}{rank}" for one in ("head", "unit") if f"{one}s" in model)
     scale = f", initialization scale {model['scale']:g}" if "scale" in model else ""
     divided = {"1/N": "divided by N", "none": "unnormalized", "1/tokens": "divided by tokens"}
     attention = f", attention {divided[model['normalization']]}" if "normalization" in model else ""
@@ -220,6 +233,8 @@ def _model_line(model: dict[str, Any], seed: int) -> str:
 def _drop_lines(document: dict[str, Any]) -> list[str]:
     """The table of drops; the time of a drop is when the loss is halfway down."""
     drops, levels, reason = document["drops"], document["levels"], document["drops_missing"]
+    if not drops and len(levels) > 1:
+        return [f"no time is given for {counted(len(levels) - 1, 'drop')}: {reason}"]
     stepped = any(drop["step"] is not None for drop in drops)
     lines = [f"{'drop at ' + TIME_NAME:>13}{'±':>10}{'       step' if stepped else ''}        loss to  head  component"]
     for drop, level in zip(drops, levels[1:], strict=False):

@@ -89,13 +89,25 @@ class Prediction:
         return describe(self.experiment, self._task, self._model)
 
     @functools.cached_property
+    def _plateaus(self) -> tuple[Level, ...]:
+        """The levels of a network of units, where its loss knows them."""
+        if self.experiment.objective.kind != "features":
+            return ()
+        task, model = self._task, self._model
+        objective = None if self._built is None else self._built.objective
+        if objective is None:
+            objective = self.experiment.build_objective(task, model)
+        losses = objective.plateaus(model)
+        return () if losses is None else tuple(Level(float(loss), rank) for rank, loss in enumerate(losses))
+
+    @functools.cached_property
     def levels(self) -> tuple[Level, ...]:
         """The levels of the loss that a run can visit; none where there is no theory.
 
         Of several regressions, those before and after all are learned, to leading order, if each has a head.
         """
         if not self._several:
-            return () if self._missing else self._theory.levels
+            return self._plateaus if self._missing else self._theory.levels
         from stepwell.theory import softmax
 
         if self.experiment.model.heads < len(self._task.dims):
@@ -125,7 +137,9 @@ class Prediction:
     def document(self) -> dict[str, Any]:
         """All of it as plain values; empty where there is no theory."""
         if self._missing:
-            return {}
+            from ._predict_linear import levels_alone
+
+            return levels_alone(self.experiment, self.levels, self.reason) if self.levels else {}
         if self._several:
             from ._predict_softmax import predict_softmax
 
@@ -137,7 +151,7 @@ class Prediction:
     def __str__(self) -> str:
         from . import _predict_linear, _predict_softmax
 
-        if self._missing:
+        if self._missing and not self.levels:
             return f"no prediction: {self._missing}"
         return (_predict_softmax if self._several else _predict_linear).tables(self.document)
 

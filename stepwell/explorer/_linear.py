@@ -8,7 +8,7 @@ import xarray as xr
 from stepwell._util.errors import InvalidInput
 from stepwell._util.paper_time import TIME_NAME, weight_factor
 from stepwell.analysis import ComparedDrop, ComparedRun, compare
-from stepwell.experiments import Built, Experiment, sample_of
+from stepwell.experiments import Built, Experiment, Level, sample_of
 from stepwell.models import is_attention, theory_of
 from stepwell.tasks import InContextRegression
 from stepwell.theory import IntegrationFailed, linear
@@ -133,9 +133,15 @@ def run_view(experiment: Experiment, built: Built, trajectory: xr.Dataset) -> Vi
         made["map"] = small(np.einsum("th,thij->tij", weights["values"], heads))
         made["target"] = np.diag(modes.ends) / _scale(experiment, built.model) ** built.model.factors  # pyright: ignore
     if not experiment.no_theory() and experiment.objective.kind == "population":
-        levels = experiment.predict(built).levels
-        made |= _levels([level.loss for level in levels], [level.learned for level in levels], task.dim)
+        made |= levels_view(experiment.predict(built).levels, task.dim)
     return made
+
+
+def levels_view(levels: tuple[Level, ...], dim: int | None = None) -> View:
+    """The levels of the loss; with a dimension, that of all that can be learned is called so."""
+    return _levels(
+        [level.loss for level in levels], [level.learned for level in levels], dim or max(len(levels) - 1, 1)
+    )
 
 
 def _scale(experiment: Experiment, model: Any) -> float:

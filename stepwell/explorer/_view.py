@@ -73,6 +73,8 @@ def run_view(experiment: "Experiment", built: "Built", run: "xr.Dataset") -> Vie
         made = _linear.run_view(experiment, built, run)
     else:
         made = _linear.curve_view(experiment, run, _linear.points_of(run))
+    if experiment.objective.kind == "features":
+        made |= _linear.levels_view(experiment.predict(built).levels)
     return {"mode": "explore"} | made
 
 

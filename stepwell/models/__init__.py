@@ -1,4 +1,4 @@
-"""What is trained: attention in its several forms, and the networks it is equal to."""
+"""What is trained: attention in its several forms, the networks it is equal to, and networks of units."""
 
 from ._attention import AbstractAttention as AbstractAttention
 from ._check_form import check_form as check_form
@@ -14,6 +14,7 @@ from ._effective_map import require_linear as require_linear
 from ._forms import form_advice as form_advice
 from ._forms import form_of as form_of
 from ._forms import is_attention as is_attention
+from ._forms import is_polynomial as is_polynomial
 from ._forms import is_proved as is_proved
 from ._forms import is_separate as is_separate
 from ._forms import is_spectral as is_spectral
@@ -31,3 +32,7 @@ from ._networks import ConvolutionalAttention as ConvolutionalAttention
 from ._networks import CubicMLP as CubicMLP
 from ._separate import SeparateAttention as SeparateAttention
 from ._spectral_attention import SpectralAttention as SpectralAttention
+from ._units import AbstractUnits as AbstractUnits
+from ._units import ActivationUnits as ActivationUnits
+from ._units import Nonlinearity as Nonlinearity
+from ._units import PolynomialUnits as PolynomialUnits

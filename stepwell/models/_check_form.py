@@ -14,10 +14,10 @@ from stepwell._util import text
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.types import SequenceTokens, Tokens
-from stepwell.tasks import attention_scale, prefix
+from stepwell.tasks import attention_scale, polynomial_features, prefix
 
 from ._attention import AbstractAttention
-from ._forms import form_of, is_attention, is_proved, is_separate, is_spectral, map_shape
+from ._forms import form_of, is_attention, is_polynomial, is_proved, is_separate, is_spectral, map_shape
 from ._model import TAKEN, AbstractModel, array_names, declared_map, weight_at
 from ._separate import SeparateAttention
 from ._spectral_attention import SpectralAttention
@@ -198,6 +198,8 @@ def form_gaps(model: AbstractModel, examples: Float[Array, "sequences ..."], met
 
 def _claims(model: AbstractModel, examples: Float[Array, "sequences ..."]) -> Claims:
     linear = form_of(model) == "linear"
+    if is_polynomial(model):
+        return {"its prediction": (lambda m: jax.vmap(m)(examples), lambda m: _polynomial(m, examples))}
     if not (is_attention(model) or linear):
         return {"its prediction": (lambda m: jax.vmap(m)(examples), lambda m: _map(m, examples))}
     _, dim = map_shape(model)
@@ -243,6 +245,10 @@ def _map(model: AbstractModel, features: Float[Array, "sequences features"]) -> 
     return features @ maps.reshape(maps.shape[0], -1).T
 
 
+def _polynomial(model: Any, inputs: Float[Array, "examples dim"]) -> Float[Array, "examples outputs"]:
+    return polynomial_features(inputs, model.degree, model.patches) @ model.coefficients().T
+
+
 def _attend(model: AbstractAttention, tokens: Tokens) -> Float[Array, " outputs"]:
     """The formula of `AbstractAttention`, from nothing but W and U; the query is last."""
     attended = tokens if model.attends_query else tokens[:-1]
@@ -284,6 +290,8 @@ def _examples(model: AbstractModel, length: int, tokens: SequenceTokens | None) 
     reads_tokens = is_attention(model) or form_of(model) == "linear"
     if reads_tokens and tokens is not None:
         return tokens[:_SEQUENCES]
+    if is_polynomial(model):
+        return jnp.asarray(np.random.default_rng(2).standard_normal((_SEQUENCES, model.dim)))
     outputs, dim = map_shape(model)
     shape = (length + 1, dim + outputs) if reads_tokens else (outputs * dim * dim,)
     return jnp.asarray(np.random.default_rng(2).standard_normal((_SEQUENCES, *shape)))

@@ -11,6 +11,8 @@ loss can be computed from its matrices without calling it:
   `readout()`.
 - "separate": moreover these are made of its weights `value`, `key` and `query` as in `SeparateAttention`.
 - "spectral": moreover these are made of its `omega()` and `mu()` as in `SpectralAttention`.
+- "polynomial": it reads an input x, and its predictions are sums of `polynomial_features` of x with its
+  `coefficients()`. For a subclass of `PolynomialUnits`.
 
 A class has a form if it declares it, in its own body,
 
@@ -35,10 +37,12 @@ from ._attention import AbstractAttention
 from ._model import AbstractCubicModel, AbstractModel, Form, Theory, declared_map
 from ._separate import SeparateAttention
 from ._spectral_attention import SpectralAttention
+from ._units import AbstractUnits, PolynomialUnits
 
 _BASES: dict[Form, type[AbstractModel]] = {
     "separate": SeparateAttention,
     "spectral": SpectralAttention,
+    "polynomial": PolynomialUnits,
     "attention": AbstractAttention,
     "cubic": AbstractCubicModel,
     "linear": AbstractModel,
@@ -56,8 +60,8 @@ def form_of(model: AbstractModel) -> Form | None:
 
     - `model`: any model.
 
-    **Returns:** "linear", "cubic", "attention", "separate" or "spectral"; None if nothing is known of the model but its
-    `__call__`. A form that the class may not declare raises `InvalidInput`.
+    **Returns:** "linear", "cubic", "attention", "separate", "spectral" or "polynomial"; None if nothing is known of the
+    model but its `__call__`. A form that the class may not declare raises `InvalidInput`.
 
     **Example:**
 
@@ -151,6 +155,23 @@ def is_spectral(model: AbstractModel) -> TypeGuard[SpectralAttention]:
     return form_of(model) == "spectral"
 
 
+def is_polynomial(model: AbstractModel) -> TypeGuard[PolynomialUnits]:
+    """Return whether `coefficients()` may be used in the model's place.
+
+    **Arguments:**
+
+    - `model`: any model.
+
+    **Returns:** True if the form of the model is "polynomial".
+
+    **Example:**
+
+    >>> sw.models.is_polynomial(sw.models.ActivationUnits(jnp.ones((1, 1, 1)), jnp.ones((1, 2)), "tanh"))
+    False
+    """
+    return form_of(model) == "polynomial"
+
+
 @checked
 def map_rank(model: AbstractModel) -> int | None:
     """Return the highest rank that the effective map of the model can have.
@@ -172,7 +193,7 @@ def map_rank(model: AbstractModel) -> int | None:
     """
     if is_separate(model):
         return SeparateAttention.map_rank(model)
-    if form_of(model) is None:
+    if form_of(model) in (None, "polynomial"):
         return None
     return model.map_rank() if isinstance(model, AbstractCubicModel) and is_proved(model) else _rank_at_random(model)
 
@@ -237,14 +258,16 @@ def form_advice(model: AbstractModel) -> str:
     """
     use = "use Sampled or online, which call the model itself"
     allowed = _allowed(type(model))
+    if not allowed:
+        return use
     formula = "its effective_map()" if allowed[0] == "linear" else "a known formula"
     return f"{use}; or, if {formula} gives its predictions, declare that in the class: declared_form = {allowed[0]!r}"
 
 
 def _allowed(kind: type[AbstractModel]) -> list[Form]:
-    """The forms that a class may declare, the most special first. What reads tokens does not read cubic features."""
+    """The forms that a class may declare, the most special first; a model reads tokens, cubic features or inputs."""
     forms: list[Form] = [form for form, base in _BASES.items() if issubclass(kind, base)]
-    unfit = {"cubic": AbstractAttention, "linear": AbstractCubicModel}
+    unfit = {"cubic": AbstractAttention, "linear": (AbstractCubicModel, AbstractUnits)}
     return [form for form in forms if form not in unfit or not issubclass(kind, unfit[form])]
 
 

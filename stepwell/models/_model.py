@@ -77,7 +77,7 @@ def _step(key: Any) -> str:
 
 
 Self = TypeVar("Self", bound="AbstractModel")
-Form = Literal["linear", "cubic", "attention", "separate", "spectral"]
+Form = Literal["linear", "cubic", "attention", "separate", "spectral", "polynomial"]
 """Which formula gives a model's predictions; `_forms.py` says what each means."""
 Theory = Literal["separate", "merged"]
 """The reduced equations that a linear model follows, by their name in `theory.linear.PREDICTORS`."""

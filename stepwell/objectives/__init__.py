@@ -3,6 +3,7 @@
 from ._abstract_objective import AbstractObjective as AbstractObjective
 from ._abstract_objective import AbstractQuadraticObjective as AbstractQuadraticObjective
 from ._exact import Exact as Exact
+from ._feature_moments import FeatureMoments as FeatureMoments
 from ._model_checks import eigenvalues as eigenvalues
 from ._population import Population as Population
 from ._reduced import CONTROL_SUMS as CONTROL_SUMS

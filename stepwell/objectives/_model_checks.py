@@ -28,7 +28,7 @@ from ._abstract_objective import require
 
 def as_cubic(model: AbstractModel) -> AbstractModel:
     """The model, if its effective map may be used in its place."""
-    if form_of(model) is not None:
+    if form_of(model) not in (None, "polynomial"):
         return model
     raise InvalidInput(
         f"{type(model).__name__} is not known to be linear in features of the data, which this loss is for; "

@@ -61,8 +61,9 @@ def check_measures(experiment: Experiment) -> None:
     reason = "" if several else experiment.no_theory()
     alone = several and experiment.model.heads < len(experiment.task.dims)
     theory = f"runs that the theory describes ({reason})"
+    levels = not reason or (experiment.objective.kind == "features" and experiment.model.get("degree", 1) == 1)
     needs = {
-        "drops": (not reason and not alone, "as many heads as regressions at least" if alone else theory),
+        "drops": (levels and not alone, "as many heads as regressions at least" if alone else theory),
         "predicted": (not reason and not several, "one regression" if several else theory),
         "map": (_has_map(experiment) or not (reason or several), "one regression" if several else theory),
         "regime": (isinstance(training, Descent) and training.steps <= FINE, f"descent of up to {FINE} steps"),

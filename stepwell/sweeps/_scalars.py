@@ -78,7 +78,7 @@ def drops(measured: Measured) -> Scalars:
     """
     levels, points = _levels(measured.built), measured.points.astype(float)
     assert measured.unit_times is not None
-    when = np.full((len(levels), levels.shape[1] - 1), np.nan)
+    when = np.full((len(levels), max(levels.shape[1] - 1, 0)), np.nan)
     for row, (own, loss) in enumerate(zip(levels, measured.losses, strict=True)):
         own, finite = own[np.isfinite(own)], np.isfinite(loss)
         end = loss.size if finite.all() else int(np.argmin(finite))
@@ -144,7 +144,7 @@ def _levels(built: Built) -> Float[np.ndarray, "run level"]:
         pairs = [(built.experiment, task) for task in built.tasks]
     predicted = (experiment.predict(Parts(task, built.template, None)) for experiment, task in pairs)
     rows = itertools.zip_longest(*([level.loss for level in one.levels] for one in predicted), fillvalue=np.nan)
-    levels = np.array([*rows], float).T
+    levels = np.array([*rows], float).reshape(-1, len(pairs)).T
     return levels if built.members else levels[built.task_of]
 
 

@@ -1,4 +1,4 @@
-"""Distributions over sequences, their samples and their closed-form moments."""
+"""Distributions over sequences, and over inputs with labels; their samples and their closed-form moments."""
 
 from ._abstract_task import BLOCK as BLOCK
 from ._abstract_task import AbstractTask as AbstractTask
@@ -21,3 +21,9 @@ from ._population_moments import check_moments as check_moments
 from ._population_moments import population_moments as population_moments
 from ._regression import InContextRegression as InContextRegression
 from ._sampler import SamplerTask as SamplerTask
+from ._supervised import MOST_DEGREE as MOST_DEGREE
+from ._supervised import AbstractSupervisedTask as AbstractSupervisedTask
+from ._supervised import GaussianTeacher as GaussianTeacher
+from ._supervised import GivenExamples as GivenExamples
+from ._supervised import SupervisedMoments as SupervisedMoments
+from ._supervised import polynomial_features as polynomial_features

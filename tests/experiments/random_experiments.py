@@ -80,7 +80,8 @@ _SPECTRUM = ("eigenvalues", "spectrum", "dim", "exponent", "ratio", "spikes")
 def models(draw: Any, kind: str, softmax: bool) -> dict[str, Any]:
     """The section of a model."""
     fields = find_kind("model", kind).fields
-    made: dict[str, Any] = {"kind": kind, "heads": 2, "scale": draw(st.floats(0.01, 0.5))}
+    made: dict[str, Any] = {"kind": kind, "scale": draw(st.floats(0.01, 0.5))}
+    made["units" if "units" in fields else "heads"] = 2
     if "activation" in fields:
         made["activation"] = "softmax" if softmax else "linear"
     for name in ("balanced", "normalization", "rank", *sorted(fields)):
@@ -134,7 +135,7 @@ class Kinds(NamedTuple):
         return "-".join([self.task, self.model, *["softmax"] * self.softmax, self.objective, self.training])
 
 
-_FLOWING = ("population", "moments", "spectral")
+_FLOWING = ("population", "moments", "spectral", "features", "examples")
 """Objectives that are trained by flow, too."""
 
 
@@ -154,7 +155,9 @@ def _combinations() -> Iterator[Kinds]:
 
 
 def _fits(made: Kinds) -> bool:
-    model: dict[str, Any] = {"kind": made.model, "heads": 1}
+    model: dict[str, Any] = {"kind": made.model}
+    if "heads" in find_kind("model", made.model).fields:
+        model["heads"] = 1
     if "activation" in find_kind("model", made.model).fields:
         model["activation"] = "softmax" if made.softmax else "linear"
     training = {"kind": made.training} | ({"until": 1.0} if made.training == "flow" else {})

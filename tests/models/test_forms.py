@@ -19,11 +19,13 @@ from stepwell.models import (
     Form,
     MergedAttention,
     MultiHeadAttention,
+    PolynomialUnits,
     SeparateAttention,
     SpectralAttention,
     check_form,
     form_of,
     is_attention,
+    is_polynomial,
     is_proved,
 )
 from stepwell.models._check_form import form_gaps
@@ -54,6 +56,8 @@ def ours():
     """Models of every class of the package that has a form, with every option of the formula, and no weight at zero."""
     shape: Any = SHAPE | {"outputs": 2, "key": KEY}
     yield CubicMLP.random(**shape)
+    units: Any = {"dim": 6, "units": 2, "patches": 2, "outputs": 2, "scale": 0.7, "key": KEY}
+    yield from (PolynomialUnits.random(**units, degree=degree) for degree in (1, 2, 3))
     yield ConvolutionalAttention.from_separate(SeparateAttention.random(**SHAPE, key=KEY))
     for activation, normalization in OPTIONS:
         options: Any = {"activation": activation, "normalization": normalization}
@@ -69,6 +73,8 @@ def ours():
 
 
 def examples(model):
+    if is_polynomial(model):
+        return jax.random.normal(jax.random.key(1), (5, model.dim))
     outputs, dim = model.shape
     shape = (12, dim + outputs) if is_attention(model) else (outputs * dim * dim,)
     return jax.random.normal(jax.random.key(1), (5, *shape))
@@ -88,6 +94,8 @@ def test_every_class_of_ours_is_of_its_form():
 
 def test_the_maps_of_heads_add_up():
     for model in ours():
+        if isinstance(model, PolynomialUnits):
+            continue
         np.testing.assert_allclose(model.head_maps().sum(axis=0), model.effective_map(), atol=1e-12)
 
 

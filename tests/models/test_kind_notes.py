@@ -162,9 +162,12 @@ def test_notes_are_true_of_what_is_built(name: str):
     task: dict[str, Any] = {"dim": 3, "outputs": 2}
     if notes.get("reads") == "spectra":
         task = {"kind": "multitask", "dims": [2, 1]}
-    experiment = sw.Experiment(task=task, model={"kind": name, "heads": 4, "scale": 0.5}, seed=1)
+    if notes.get("reads") == "inputs":
+        task = {"kind": "teacher", "strengths": [1.0, 0.5], "eigenvalues": [1.0, 1.0, 1.0]}
+    many = {"units" if "units" in kinds("model")[name].fields else "heads": 4}
+    experiment = sw.Experiment(task=task, model={"kind": name, "scale": 0.5} | many, seed=1)
     model = experiment.build().model
-    assert is_attention(model) == (notes.get("reads") != "cubic")
+    assert is_attention(model) == (notes.get("reads") not in ("cubic", "inputs"))
     assert theory_of(type(model)) == notes.get("theory")
     assert "weights" in notes, f"{name} does not say how many weights it has: what does not fit is not refused"
     said, own = notes["weights"](experiment.model, 3, 2), sum(weight.size for weight in model.weights().values())
@@ -176,7 +179,7 @@ def test_notes_are_true_of_what_is_built(name: str):
 def test_a_note_that_is_unknown_is_refused():
     for section, note, words in (
         ("model", "theroy", "did you mean theory?"),
-        ("task", "zeal", "there are closed_form, rotates, fill, canonical, follows, replaces"),
+        ("task", "zeal", "there are closed_form, rotates, supervised, fill, canonical, follows, replaces"),
         ("training", "zeal", "there are fill, canonical, follows, replaces"),
     ):
         with pytest.raises(InvalidInput, match=f"the {section} kind noted .* unknown note '{note}'; .*") as refusal:

@@ -20,7 +20,10 @@ def started(name: str, outputs: int = 1) -> Any:
     task: dict[str, Any] = {"kind": "multitask", "dims": [2, 1]} if name == "spectral" else {"dim": 3}
     if name != "spectral":
         task["outputs"] = outputs
-    return sw.Experiment(task=task, model={"kind": name, "heads": 4, "scale": 0.5}, seed=1).build().model
+    many = "heads"
+    if OURS[name].notes.get("reads") == "inputs":
+        task, many = {"kind": "teacher"}, "units"
+    return sw.Experiment(task=task, model={"kind": name, many: 4, "scale": 0.5}, seed=1).build().model
 
 
 def test_there_are_kinds_with_a_theory():

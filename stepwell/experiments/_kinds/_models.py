@@ -1,4 +1,4 @@
-"""Kinds of models: attention in its several structures, and the networks it is equal to."""
+"""Kinds of models: attention in its several structures, the networks it is equal to, and networks of units."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -40,15 +40,31 @@ Scale = Annotated[
 
 def dimension(sections: Mapping[str, Any]) -> int | None:
     """The dimension of an input, where the task says it before it is built."""
-    eigenvalues, dims, dim = (sections["task"].get(name) for name in ("eigenvalues", "dims", "dim"))
-    if isinstance(eigenvalues, tuple):
-        return len(eigenvalues)
+    task = sections["task"]
+    eigenvalues, dims, dim = (task.get(name) for name in ("eigenvalues", "dims", "dim"))
+    if isinstance(eigenvalues := eigenvalues or task.get("norms"), tuple):
+        return len(eigenvalues) * patches_of(sections)
     if isinstance(dims, tuple) and all(isinstance(one, int) for one in dims):
         return sum(dims)
     return dim if isinstance(dim, int) else None  # a user's task may call something else so
 
 
+def patches_of(sections: Mapping[str, Any]) -> int:
+    """How many patches an input of a supervised task has."""
+    return sections["task"].get("patches", 1) if supervised(sections) else 1
+
+
+def supervised(sections: Mapping[str, Any]) -> Any:
+    """Whether the task gives inputs with labels, and no context: "data" or "drawn"; None if it does not."""
+    return find_kind("task", sections["task"].kind).notes.get("supervised")
+
+
 def _fill_heads(made: Values, sections: Mapping[str, Any]) -> Values:
+    if supervised(sections):
+        raise InvalidInput(
+            f"the task {sections['task'].kind} gives inputs without a context, and attention reads sequences; take the "
+            "model polynomial or activation"
+        )
     if made["heads"] is None:
         made["heads"] = dimension(sections) or 1
     return made
@@ -252,3 +268,97 @@ def multihead(
     from stepwell.models import MultiHeadAttention
 
     return _drawn(MultiHeadAttention, task, key, heads, scale=scale)
+
+
+Units = Annotated[int, Field("units of the network", symbol="H", least=1, most=10**6, slider=(1, 50))]
+Patches = Annotated[
+    int | None,
+    Field(
+        "patches that the input is cut into, which units share; by default as the task has",
+        least=1,
+        most=10**6,
+        slider=(1, 4),
+    ),
+]
+
+
+def _fill_units(values: Values, sections: Mapping[str, Any]) -> Values:
+    task, made = sections["task"], dict(values)
+    if not supervised(sections):
+        raise InvalidInput(
+            f"networks of units read an input, and the task {task.kind} gives sequences; take a supervised task such "
+            "as teacher, or mlp for a network on the features of a sequence"
+        )
+    if made["patches"] is None:
+        made["patches"] = patches_of(sections)
+    dim = dimension(sections)
+    if dim is not None and dim % made["patches"]:
+        raise InvalidInput(f"patches is {made['patches']}; it must divide the dimension of an input, {dim}")
+    if made.get("degree", 1) is None:
+        degree = task.get("degree", 1)
+        made["degree"] = degree if isinstance(degree, int) else 1
+    return made
+
+
+def _unit_weights(values: Mapping[str, Any], dim: int, outputs: int) -> int:
+    return values["units"] * (outputs * values["patches"] + dim // values["patches"])
+
+
+@register(
+    "model",
+    "polynomial",
+    fill=_fill_units,
+    follows="features",
+    reads="inputs",
+    weights=_unit_weights,
+    divisors=_plain_divisors,
+)
+def polynomial(
+    task: Any,
+    key: Any,
+    *,
+    units: Units = 10,
+    degree: Annotated[
+        int | None,
+        Field(
+            "power that a unit takes: 1 linear, 2 quadratic; by default that of the teacher",
+            least=1,
+            most=8,
+            slider=(1, 3),
+        ),
+    ] = None,
+    patches: Patches = None,
+    scale: Scale = 0.01,
+) -> Any:
+    """A network of units that are powers of a linear function of the input; with patches, convolutional."""
+    from stepwell.models import PolynomialUnits
+
+    sizes: Any = {"dim": task.dim, "outputs": task.outputs, "units": units, "degree": degree, "patches": patches}
+    return PolynomialUnits.random(**sizes, scale=scale, key=key)
+
+
+@register(
+    "model",
+    "activation",
+    fill=_fill_units,
+    follows="examples",
+    reads="inputs",
+    weights=_unit_weights,
+    divisors=_plain_divisors,
+)
+def activation(
+    task: Any,
+    key: Any,
+    *,
+    units: Units = 10,
+    nonlinearity: Annotated[
+        Literal["relu", "tanh", "x-tanh"], Field("of a unit: max(s, 0), tanh s or s tanh s")
+    ] = "relu",
+    patches: Patches = None,
+    scale: Scale = 0.01,
+) -> Any:
+    """A network of units with a nonlinearity; with patches, convolutional."""
+    from stepwell.models import ActivationUnits
+
+    sizes: Any = {"dim": task.dim, "outputs": task.outputs, "units": units, "patches": patches}
+    return ActivationUnits.random(**sizes, nonlinearity=nonlinearity, scale=scale, key=key)

@@ -7,15 +7,24 @@ from stepwell._util.errors import InvalidInput
 
 from .._field import Field
 from .._kind import Values, find_kind, note_of, register
-from ._models import dimension
+from ._models import dimension, supervised
 
 Sequences = Annotated[int, Field("training sequences", symbol="P", least=1, most=10**9, slider=(32, 4000), log=True)]
+
+
+def _refuse_supervised(name: str, sections: Mapping[str, Any]) -> None:
+    if supervised(sections):
+        raise InvalidInput(
+            f"the objective {name} is over sequences, and the task {sections['task'].kind} gives inputs without a "
+            "context; take features or examples"
+        )
 
 
 def _fill_linear(name: str, instead: str) -> Any:
     """The check of objectives that are for linear attention on one regression."""
 
     def fill(values: Values, sections: Mapping[str, Any]) -> Values:
+        _refuse_supervised(name, sections)
         task, model = sections["task"], sections["model"]
         if model.get("activation", note_of(model.kind, "activation", "linear")) != "linear":
             raise InvalidInput(f"the objective {name} is for linear attention; with softmax attention take sampled")
@@ -62,6 +71,7 @@ def moments(task: Any, model: Any, normalization: str, key: Any, *, sequences: S
 
 
 def _fill_sampled(values: Values, sections: Mapping[str, Any]) -> Values:
+    _refuse_supervised("sampled", sections)
     model = sections["model"].kind
     if note_of(model, "reads") == "spectra":
         raise InvalidInput(f"the objective sampled is for models that read tokens; with {model} take reduced")
@@ -79,6 +89,7 @@ def sampled(task: Any, model: Any, normalization: str, key: Any, *, sequences: S
 
 
 def _fill_online(values: Values, sections: Mapping[str, Any]) -> Values:
+    _refuse_supervised("online", sections)
     model = sections["model"].kind
     if note_of(model, "reads", "tokens") != "tokens":
         raise InvalidInput(f"the objective online is for models that read tokens, and not for {model}")
@@ -102,6 +113,7 @@ def online(
 
 def _fill_multitask(name: str) -> Any:
     def fill(values: Values, sections: Mapping[str, Any]) -> Values:
+        _refuse_supervised(name, sections)
         model = sections["model"].kind
         if find_kind("model", model).is_own and note_of(model, "reads") != "spectra":
             raise InvalidInput(f"the objective {name} is for the model spectral; with {model} take sampled")
@@ -151,3 +163,77 @@ def exact(
     from stepwell.objectives import Exact
 
     return Exact(task, reach=reach)
+
+
+_DRAWN = 1000
+"""Examples that are drawn of a task that has infinitely many."""
+
+
+def _check_supervised(name: str, values: Values, sections: Mapping[str, Any]) -> None:
+    task = sections["task"].kind
+    if not supervised(sections):
+        raise InvalidInput(
+            f"the objective {name} is for supervised tasks, and {task} gives sequences; take sampled or moments"
+        )
+    if supervised(sections) == "data" and values["examples"] is not None:
+        raise InvalidInput(f"the task {task} is a data set, which is trained on as a whole; leave out examples")
+
+
+def _fill_features(values: Values, sections: Mapping[str, Any]) -> Values:
+    _check_supervised("features", values, sections)
+    model = sections["model"].kind
+    if find_kind("model", model).is_own and "degree" not in find_kind("model", model).fields:
+        raise InvalidInput(f"the objective features is for networks that are polynomial; with {model} take examples")
+    return values
+
+
+@register("objective", "features", fill=_fill_features, follows="flow")
+def features(
+    task: Any,
+    model: Any,
+    key: Any,
+    *,
+    examples: Annotated[
+        int | None,
+        Field(
+            "random examples; by default all there are, infinitely many in closed form", symbol="P", least=1, most=10**9
+        ),
+    ] = None,
+) -> Any:
+    """The loss of a polynomial network, summed over outputs, from moments of labels and features of the input."""
+    from stepwell.objectives import FeatureMoments
+    from stepwell.tasks import SupervisedMoments
+
+    of: Any = {"degree": model.degree, "patches": model.patches}
+    if examples is None:
+        return FeatureMoments(task.moments(**of))
+    return FeatureMoments(SupervisedMoments.of_examples(task.examples(examples, key=key), **of))
+
+
+def _fill_examples(values: Values, sections: Mapping[str, Any]) -> Values:
+    _check_supervised("examples", values, sections)
+    drawn = values["examples"] is None and supervised(sections) == "drawn"
+    return {**values, "examples": _DRAWN} if drawn else values
+
+
+@register("objective", "examples", fill=_fill_examples, follows="descent")
+def examples(
+    task: Any,
+    key: Any,
+    *,
+    examples: Annotated[
+        int | None,
+        Field(
+            "random examples; by default 1000, or all of a data set",
+            symbol="P",
+            least=1,
+            most=10**9,
+            slider=(10, 4000),
+            log=True,
+        ),
+    ] = None,
+) -> Any:
+    """The loss over examples of a supervised task, summed over outputs, through the model; for any model."""
+    from stepwell.objectives import Sampled
+
+    return Sampled(task.examples(examples, key=key), "sum")

@@ -1,4 +1,4 @@
-"""Kinds of tasks: one regression, a mixture of in-context and in-weight sequences, several regressions at once."""
+"""Kinds of tasks: regression in context, mixed with one in weights, or several at once; and tasks without context."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -262,3 +262,75 @@ def multitask(
     from stepwell.tasks import MultiTaskRegression
 
     return MultiTaskRegression(dims, np.array(strengths), context, noise_variance=noise)
+
+
+def _fill_teacher(values: Values, sections: Mapping[str, Any]) -> Values:
+    made = dict(values)
+    count, patches = len(made["strengths"]), made["patches"]
+    if made["eigenvalues"] is None:
+        made["eigenvalues"] = (1.0,) * count
+    if count > len(made["eigenvalues"]) or 1 < patches < count:
+        raise InvalidInput(
+            f"there are {count} strengths, and {patches} patches of {len(made['eigenvalues'])} entries; give at most "
+            "as many strengths as eigenvalues and, with several patches, as patches"
+        )
+    return made
+
+
+@register("task", "teacher", fill=_fill_teacher, follows="polynomial", supervised="drawn")
+def teacher(
+    *,
+    strengths: Annotated[
+        tuple[float, ...],
+        Field(
+            "strength of each direction of the teacher", symbol="s", least=-LARGEST, most=LARGEST, slider=(0.05, 2.0)
+        ),
+    ] = (1.0, 0.5),
+    eigenvalues: Annotated[
+        tuple[float, ...] | None,
+        Field(
+            "variances of the entries of an input, or of each of its patches; by default one of 1 for each direction",
+            symbol="λ",
+            least=1 / LARGEST,
+            most=LARGEST,
+            slider=(0.05, 2.0),
+        ),
+    ] = None,
+    degree: Annotated[int, Field("power that the teacher takes of a direction", least=1, most=3, slider=(1, 3))] = 1,
+    patches: Annotated[
+        int, Field("patches of an input; direction k is entry k of patch k", least=1, most=10**4, slider=(1, 4))
+    ] = 1,
+) -> Any:
+    """Gaussian inputs, labeled by powers of single entries: an output for each if they are linear, else their sum."""
+    from stepwell.tasks import GaussianTeacher
+
+    separate = degree == 1 and patches == 1
+    return GaussianTeacher(strengths, (eigenvalues or ()) * patches, degree=degree, patches=patches, separate=separate)
+
+
+def _check_points(values: Values, sections: Mapping[str, Any]) -> Values:
+    if len(values["labels"]) != len(values["norms"]):
+        raise InvalidInput(
+            f"there are {len(values['norms'])} norms and {len(values['labels'])} labels; give one of both for a point"
+        )
+    return values
+
+
+@register("task", "points", fill=_check_points, follows="activation", supervised="data")
+def points(
+    *,
+    norms: Annotated[
+        tuple[float, ...],
+        Field("norm of each input", symbol="|x|", least=1 / LARGEST, most=LARGEST, slider=(0.1, 3.0)),
+    ] = (2.0, 1.0),
+    labels: Annotated[
+        tuple[float, ...], Field("label of each input", symbol="y", least=-LARGEST, most=LARGEST, slider=(-2.0, 2.0))
+    ] = (1.0, -1.0),
+) -> Any:
+    """A few inputs that are orthogonal to each other, with a label each: the whole data set."""
+    import jax.numpy as jnp
+    import numpy as np
+
+    from stepwell.tasks import FeatureBatch, GivenExamples
+
+    return GivenExamples(FeatureBatch(jnp.diag(np.array(norms)), jnp.array(labels)[:, None]))

@@ -12,8 +12,16 @@ from .._field import Field
 from .._kind import Values, note_of, register
 from .._training import TimeScale
 
-_NO_LOWEST_LOSS = ("moments", "sampled", "spectral", "reduced", "exact")
+_NO_LOWEST_LOSS = ("moments", "sampled", "spectral", "reduced", "exact", "examples")
 """Objectives whose lowest loss is not known before training."""
+
+
+def _no_lowest_loss(sections: Mapping[str, Any]) -> bool:
+    """Of features of the input it is known for linear networks."""
+    objective, model = sections["objective"].kind, sections["model"]
+    return objective in _NO_LOWEST_LOSS or (objective == "features" and model.get("degree", 1) > 1)
+
+
 _MOST_STEPS = 10**9
 _LATE = 1.5
 """A flow of several regressions goes on to so many times the last predicted emergence, and through what follows."""
@@ -28,7 +36,7 @@ def _fill_flow(values: Values, sections: Mapping[str, Any]) -> Values:
     if made["until"] is None:
         several = note_of(sections["model"].kind, "reads") == "spectra"
         made["until"] = _after_emergence(sections) if several else "converged"
-    if made["until"] == "converged" and sections["objective"].kind in _NO_LOWEST_LOSS:
+    if made["until"] == "converged" and _no_lowest_loss(sections):
         raise InvalidInput(
             f"the lowest loss of the objective {sections['objective'].kind} is not known, so that a flow cannot tell "
             "convergence from a plateau; give until a time (stepwell predict says when drops come)"
