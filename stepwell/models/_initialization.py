@@ -32,7 +32,7 @@ def gaussians(shapes: tuple[tuple[int, ...], ...], deviations: tuple[float, ...]
     traced = isinstance(key, Tracer)  # in a function that is compiled as a whole, or by `eqx.filter_vmap`
     parts = np.split(drawn if traced else np.asarray(drawn), np.cumsum(sizes))[:-1]
     scaled = (deviation * part.reshape(shape) for deviation, part, shape in zip(deviations, parts, shapes, strict=True))
-    return list(scaled if traced else map(jax.device_put, scaled))
+    return [each if isinstance(each, Tracer) else jax.device_put(each) for each in scaled]
 
 
 @functools.partial(jax.jit, static_argnums=1)
