@@ -172,11 +172,11 @@ def test_a_free_field_changes_only_itself(described: dict[str, Any], data: st.Da
         ({"task": "multitask", "training": {"until": "converged"}}, "cannot tell convergence from a plateau"),
         ({"objective": "moments", "training": "flow"}, "give until a time"),
         ({"task": "teacher", "model": "separate"}, "attention reads sequences; take the model polynomial or"),
-        ({"model": "activation"}, "the task regression gives sequences; take a supervised task such as teacher"),
+        ({"model": "nonlinear"}, "the task regression gives sequences; take a supervised task such as teacher"),
         *(({"task": "teacher", "objective": kind}, "gives inputs without a context; take features or examples")
           for kind in ("population", "moments", "sampled", "online", "spectral")),
         ({"objective": "features"}, "for supervised tasks, and regression gives sequences"),
-        ({"task": "points", "objective": "features"}, "with activation take examples"),
+        ({"task": "points", "objective": "features"}, "with nonlinear take examples"),
         ({"task": "points", "objective": {"examples": 9}}, "a data set, which is trained on as a whole"),
         ({"task": {"kind": "points", "labels": [1.0]}}, "2 norms and 1 labels"),
         ({"task": {"kind": "teacher", "eigenvalues": [1.0]}}, "2 strengths, and 1 patches of 1 entries"),
@@ -242,7 +242,7 @@ def test_defaults_follow_from_the_sections_before():
     assert kinds_of(task="multitask") == ["spectral", "spectral", "flow"]
     assert kinds_of(task="multitask", objective="reduced") == ["spectral", "reduced", "descent"]
     assert kinds_of(task="teacher") == ["polynomial", "features", "flow"]
-    assert kinds_of(task="points") == ["activation", "examples", "descent"]
+    assert kinds_of(task="points") == ["nonlinear", "examples", "descent"]
     assert kinds_of(model="multihead") == ["multihead", "sampled", "descent"]
     assert Experiment(task={"eigenvalues": [1, 2, 3]}).model.heads == 3
     assert Experiment(task={"kind": "multitask", "dims": [5, 6]}).model.heads == 2

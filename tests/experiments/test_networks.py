@@ -80,7 +80,7 @@ def test_predict_says_the_levels_and_that_there_are_no_drops(capsys: pytest.Capt
     assert main(["predict", "--task", "teacher"]) == 0
     assert "no time is given for 2 drops: there is no theory of the model polynomial" in capsys.readouterr().out
     assert main(["predict", "--task", "points"]) == 1
-    assert "there is no theory of the model activation" in capsys.readouterr().err
+    assert "there is no theory of the model nonlinear" in capsys.readouterr().err
 
 
 def test_the_page_shows_the_loss_and_its_levels():

@@ -63,7 +63,7 @@ def _fill_heads(made: Values, sections: Mapping[str, Any]) -> Values:
     if supervised(sections):
         raise InvalidInput(
             f"the task {sections['task'].kind} gives inputs without a context, and attention reads sequences; take the "
-            "model polynomial or activation"
+            "model polynomial or nonlinear"
         )
     if made["heads"] is None:
         made["heads"] = dimension(sections) or 1
@@ -339,14 +339,14 @@ def polynomial(
 
 @register(
     "model",
-    "activation",
+    "nonlinear",
     fill=_fill_units,
     follows="examples",
     reads="inputs",
     weights=_unit_weights,
     divisors=_plain_divisors,
 )
-def activation(
+def nonlinear(
     task: Any,
     key: Any,
     *,

@@ -316,7 +316,7 @@ def _check_points(values: Values, sections: Mapping[str, Any]) -> Values:
     return values
 
 
-@register("task", "points", fill=_check_points, follows="activation", supervised="data")
+@register("task", "points", fill=_check_points, follows="nonlinear", supervised="data")
 def points(
     *,
     norms: Annotated[
