@@ -408,7 +408,7 @@ FIGURE = Figure(
     settings=Settings(),
     quick=Settings(seeds=(0,), tokens=500_000, points=100),
     described=describe,
-    seeds=Seeds(explored="other sharpnesses and lengths, for the orders of the hardmax; of the rest not recorded"),
+    seeds=Seeds(explored="other sharpnesses and lengths, for the orders of the hardmax; the same runs with noise"),
     simulate=simulate,
     claims=claims,
     draw=draw,
