@@ -413,8 +413,9 @@ FIGURE = Figure(
     ),
     described=describe,
     seeds=Seeds(
-        explored="40 others, not recorded which, for the runs of whole matrices; of the rest not recorded",
-        fixed="the levels of whole matrices, on the exploratory seeds; the others: not recorded",
+        explored="140 to 199 and 40 others, not recorded which, for whole matrices; of the rest not recorded",
+        fixed="the levels of whole matrices and the rate of opposite signs, on the exploratory seeds; the others: not "
+        "recorded",
     ),
     simulate=simulate,
     claims=claims,
