@@ -276,7 +276,7 @@ def test_a_plot_has_the_levels_of_each_sample():
     first, second = (run.levels for run in compare_run(runs).runs)
     axes = runs.stepwell.plot().axes[0]
     assert not np.allclose(first, second)
-    drawn = [line[0][1] for lines in axes.collections for line in lines.get_segments()]
+    drawn = [line[0][1] for lines in axes.collections for line in lines.get_segments() if line.size]
     assert set(second.tolist()) <= set(drawn)
 
 
