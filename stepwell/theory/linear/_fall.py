@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from .._integrate import MOST_STEPS, IntegrationFailed, integrate
-from .._runge_kutta import SLOPES, DenseOutput, attempt, crossing, next_step
+from .._runge_kutta import SLOPES, DenseOutput, Field, attempt, crossing, next_step
 from .._types import PerComponent
 from ._heads import PerHead, Weights
 from ._narrow import Maps, Narrow
@@ -106,59 +106,70 @@ def fall(narrow: Narrow, runs: Fall, ladder: Ladder, until: float) -> None:
 
 def _explicit(narrow: Narrow, runs: Fall, ladder: Ladder, until: float) -> Int[np.ndarray, " run"]:
     """Follow all runs, but those at their beginning that would take too many steps; which these are."""
-    shape, at, now, first = runs.weights.shape[:2], np.arange(runs.now.size), runs.now.copy(), runs.learned.copy()
-    states, midpoints = runs.weights.reshape(-1, at.size).copy(), ladder.midpoints()
-    size = np.broadcast_to(runs.sizes, runs.weights.shape).reshape(-1, at.size)
-    field, slopes = narrow.field(shape), np.empty((SLOPES, *states.shape))
+    shape, at, first = runs.weights.shape[:2], np.arange(runs.now.size), runs.learned.copy()
+    states, midpoints = np.concatenate([runs.weights.reshape(-1, at.size), runs.now[None]]), ladder.midpoints()
+    size = np.concatenate([np.broadcast_to(runs.sizes, runs.weights.shape).reshape(-1, at.size), 0 * states[-1:]])
+    field, slopes = _field(narrow, shape), np.empty((SLOPES, *states.shape))
     field(states, slopes[0])
-    residual = narrow.residual(runs.weights)
-    excess, step = narrow.excess(residual), 0.1 / (ladder.rates[0] * np.abs(states).max(axis=0))
+    residual, step = narrow.residual(runs.weights), np.full(at.size, 0.1 / ladder.rates[0])
+    excess = narrow.excess(residual)
     for _ in range(_EXPLICIT):
         tried = attempt(field, states, slopes, step, size, _TOLERANCE)
-        accepted, reached = tried.accepted, narrow.residual(tried.states.reshape(*shape, -1))
-        below = narrow.excess(reached)
+        accepted, reached = tried.accepted, narrow.residual(tried.states[:-1].reshape(*shape, -1))
+        below, length = narrow.excess(reached), tried.states[-1] - states[-1]
         while (falling := accepted & (below < midpoints[runs.learned[at]])).any():
             these = np.flatnonzero(falling)
             own, level, drops = narrow.take(these), midpoints[runs.learned[at[these]]], at[these]
-            move = own.field(shape)
+            move = _field(own, shape)
             path = DenseOutput(move, states[:, these], tried.states[:, these], slopes[:, :, these], step[these])
-            part, halfway = _at_level(own, path, level, excess[these], below[these], shape)
+            halfway = _at_level(own, path, level, excess[these], below[these], shape)
             speeds = np.empty_like(halfway)
             move(halfway, speeds)
-            runs.drop(drops, now[these] + part * step[these], speeds.reshape(*shape, -1), own.members)
-        speeds, length = np.max(np.abs(reached - residual), axis=(0, 1)) / step, step
-        now, step = np.where(accepted, now + step, now), next_step(step, tried.error)
+            runs.drop(drops, halfway[-1], speeds[:-1].reshape(*shape, -1), own.members)
+        speeds, step = np.max(np.abs(reached - residual), axis=(0, 1)) / length, next_step(step, tried.error)
+        step = np.where(accepted, step, 0.9 * step)
         states, slopes[0] = np.where(accepted, tried.states, states), np.where(accepted, slopes[-1], slopes[0])
         residual, excess = np.where(accepted, reached, residual), np.where(accepted, below, excess)
-        power = 2 * states[: shape[1]] * slopes[0, : shape[1]] * accepted
+        power = 2 * states[: shape[1]] * (slopes[0, : shape[1]] / slopes[0, -1]) * accepted
         if _grown(narrow, runs, at, power, excess, ladder):
             field(states, slopes[0])
-        over, settled = _ended(narrow, runs, at, first, residual, speeds, length, states, ladder)
-        over, settled = over | (now > until), settled & accepted
+        over, settled = _ended(narrow, runs, at, first, residual, speeds, length, states[:-1], ladder)
+        over, settled = over | (states[-1] > until), settled & accepted
         if (over | settled).any():
             done = np.flatnonzero(over | settled)
-            runs.weights[..., at[done]] = states[:, done].reshape(*shape, -1)
-            runs.now[at[done]], runs.settled[at[done]] = now[done], settled[done] & ~over[done]
+            runs.weights[..., at[done]] = states[:-1, done].reshape(*shape, -1)
+            runs.now[at[done]], runs.settled[at[done]] = states[-1, done], settled[done] & ~over[done]
             keep = np.flatnonzero(~(over | settled))
-            at, now, step, excess, residual = at[keep], now[keep], step[keep], excess[keep], residual[..., keep]
+            at, step, excess, residual = at[keep], step[keep], excess[keep], residual[..., keep]
             states, size, slope = states[:, keep], size[:, keep], slopes[0][:, keep]
             if keep.size == 0:
                 break
             narrow, slopes = narrow.take(keep), np.empty((SLOPES, *states.shape))
-            field, slopes[0] = narrow.field(shape), slope
+            field, slopes[0] = _field(narrow, shape), slope
     return at
+
+
+def _field(narrow: Narrow, shape: tuple[int, int]) -> Field:
+    r"""The derivatives of weights and time by s, $dt/\tau = ds/\|W\|$: then growth is exponential (see `_wait`)."""
+    velocity = narrow.field(shape)
+
+    def field(states: np.ndarray, slopes: np.ndarray) -> None:
+        velocity(states[:-1], slopes[:-1])
+        slopes[-1] = 1 / np.sqrt(np.einsum("wb,wb->b", states[:-1], states[:-1]))
+        slopes[:-1] *= slopes[-1]
+
+    return field
 
 
 def _at_level(
     narrow: Narrow, path: DenseOutput, level: PerRun, first: PerRun, last: PerRun, shape: tuple[int, int]
-) -> tuple[PerRun, np.ndarray]:
-    """The part of the step after which the excess is at the level, and the states there."""
+) -> np.ndarray:
+    """The states within a step at which the excess is at the level."""
 
     def height(part: PerRun) -> PerRun:
-        return level - narrow.excess(narrow.residual(path(part).reshape(*shape, -1)))
+        return level - narrow.excess(narrow.residual(path(part)[:-1].reshape(*shape, -1)))
 
-    part = crossing(height, np.minimum(level - first, 0.0), level - last)
-    return part, path(part)
+    return path(crossing(height, np.minimum(level - first, 0.0), level - last))
 
 
 def _grown(narrow: Narrow, runs: Fall, at: np.ndarray, power: PerHead, excess: PerRun, ladder: Ladder) -> bool:
@@ -193,13 +204,14 @@ def _ended(
 ) -> tuple[Bool[np.ndarray, " run"], Bool[np.ndarray, " run"]]:
     """Which runs have nothing left to learn, or no head for it; and which networks have settled.
 
-    In a network that has settled each head has as many components as pairs, and G is that of the next plateau.
+    In a network that has settled each head has as many components as pairs, and G is that of the next plateau. An event
+    is found to within `slack`.
     """
     learned, recruited, rates = runs.learned[at], runs.recruited[:, at], np.append(ladder.rates, ladder.rates[-1])
     waiting = ~recruited & (runs.sizes[:, at] > 0)
     full = (learned >= ladder.rank * recruited.sum(axis=0)) & (learned > first[at])
     least = np.min(np.where(runs.sizes[:, at] > 0, runs.sizes[:, at], np.inf), axis=0)
-    resting = (learned > first[at]) & (speeds < _RESTING * rates[learned] ** 2 * least) & (ladder.rank == 1)
+    resting = (learned > first[at]) & (speeds < slack * _RESTING * rates[learned] ** 2 * least) & (ladder.rank == 1)
     over = (learned == ladder.gains.size) | (full | resting) & ~waiting.any(axis=0)
     settled = np.zeros(at.size, bool)
     these = np.flatnonzero(full & ~over)
@@ -210,7 +222,8 @@ def _ended(
         near = slack * np.clip(ladder.near * runs.sizes[:, at[these]].max(axis=0), 1e-7, 1e-3)
         near = (np.max(off * ~block, axis=(0, 1)) < near) & (np.max(off * block, axis=(0, 1)) < _BLOCK)
         largest = np.max(np.abs(states.reshape(-1, *waiting.shape)) * waiting, axis=(0, 1))[these]
-        still = speeds[these] < np.maximum(_TURNED * rate**2 * largest, _STILL * rates[0] / length[these])
+        slowest = np.maximum(_TURNED * rate**2 * largest, _STILL * rates[0] / length[these])
+        still = speeds[these] < slack * slowest
         turned = np.flatnonzero(still & ~near)
         if turned.size:
             sizes = np.linalg.svd(np.moveaxis(own[..., turned], 2, 0), compute_uv=False).T
@@ -258,7 +271,7 @@ def _implicit(narrow: Narrow, runs: Fall, run: int, ladder: Ladder, until: float
         if excess[0] <= midpoints[runs.learned[run]]:
             runs.drop(at, runs.now[at], velocity(state).reshape(*shape, 1), narrow.members)
             continue
-        over, settled = rest(state, 1.001)
+        over, settled = rest(state, 1.01)
         if over or settled or runs.now[run] > until:
             runs.weights[..., run], runs.settled[run] = state.reshape(shape), settled and not over
             return

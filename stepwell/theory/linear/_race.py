@@ -29,7 +29,7 @@ _NEAR = 0.01
 the next time is then off by this times their square."""
 _LOOSER = 4.0
 """... and so much more in trials, which so include what it is off by."""
-_FASTER = 3.0
+_FASTER = 2.0
 """Heads whose components grow so much faster than the next follow the present drop at once."""
 _SOLVED = 1e-7
 """The relative error of times by the solver alone."""
@@ -72,7 +72,7 @@ def races(
 
     What is left out is estimated by so many `trials`: copies of each run whose weights are at first multiplied by
     $e^{\epsilon\xi}$, with $\xi$ normal and $\epsilon = (\|W_j\|/\|W_\infty\|)^2$, by which heads interact on a
-    plateau, and in whose falls all heads count. The uncertainty of a time is twice the root mean square of its changes;
+    plateau, and in whose falls all heads count. The uncertainty of a time is three times the root mean square of its changes;
     infinite if the drop is missing in a trial.
     """
     made = _followed(basis, rates, (values, keys, queries), until, None)
@@ -83,7 +83,7 @@ def races(
         kicks = np.random.default_rng(0).normal(size=shape)  # the same for every run, whatever others are beside it
         found = _followed(basis, rates, copies, np.inf, kicks).times
         off = found.reshape(there.size, trials, -1) - made.times[there, None]
-        spread = 2 * np.sqrt(np.mean(off**2, axis=1))
+        spread = 3 * np.sqrt(np.mean(off**2, axis=1))
         made.uncertainties[there] = np.where(np.isnan(spread), np.inf, spread + _SOLVED * made.times[there])
         made.uncertainties[np.isnan(made.times)] = np.nan
     return made if trials else replace(made, uncertainties=np.full(made.times.shape, np.nan))

@@ -158,7 +158,7 @@ def drop_schedule(
     >>> for drop in sw.theory.linear.drop_schedule(task, values, keys, keys):
     ...     print(f"t = {drop.time:.1f}: head {drop.head} learns component {drop.component}: {drop.level_after:.3f}")
     t = 152.2: head 1 learns component 0: 0.448
-    t = 644.4: head 0 learns component 1: 0.088
+    t = 646.7: head 0 learns component 1: 0.088
 
     A thousand initializations, of which in about half either head learns first.
 
