@@ -72,8 +72,8 @@ def races(
 
     What is left out is estimated by so many `trials`: copies of each run whose weights are at first multiplied by
     $e^{\epsilon\xi}$, with $\xi$ normal and $\epsilon = (\|W_j\|/\|W_\infty\|)^2$, by which heads interact on a
-    plateau, and in whose falls all heads count. The uncertainty of a time is three times the root mean square of its changes;
-    infinite if the drop is missing in a trial.
+    plateau, and in whose falls all heads count. The uncertainty of a time is three times the root mean square of its
+    changes; infinite if the drop is missing in a trial.
     """
     made = _followed(basis, rates, (values, keys, queries), until, None)
     there = np.flatnonzero(np.isfinite(made.times).any(axis=1))
