@@ -2,6 +2,7 @@
 
 from . import linear as linear
 from . import softmax as softmax
+from . import units as units
 from ._integrate import IntegrationFailed as IntegrationFailed
 from ._task_protocols import ContextLengthsLike as ContextLengthsLike
 from ._task_protocols import Lengths as Lengths

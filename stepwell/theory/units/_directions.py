@@ -1,0 +1,101 @@
+"""Linear units: the collective directions of the hidden space grow one after another."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from stepwell._util.arguments import checked
+
+from .._types import PerMode, PerTime
+
+
+@dataclass(frozen=True)
+class LinearCourse:
+    r"""A predicted run of a linear network: `times`, `loss` above its least, and `maps` $\sum_i v_iu_i^\top$."""
+
+    times: PerTime
+    loss: PerTime
+    maps: Float[np.ndarray, "time output input"]
+
+
+@checked
+def direction_times(
+    cross: Float[np.ndarray, "output input"],
+    outer: Float[np.ndarray, "unit output"],
+    inner: Float[np.ndarray, "unit input"],
+) -> PerMode:
+    r"""Return when each mode of a linear network of small weights and white inputs is learned.
+
+    With $\mathbb E\,y z^\top = \sum_k s_k q_k r_k^\top$ small weights grow as $\tau\dot v_i = \mathbb E[yz^\top]u_i$,
+    $\tau\dot u_i = \mathbb E[zy^\top]v_i$, so that of mode k only $m_{ki} = (q_k^\top v_i + r_k^\top u_i)/2$ does. What
+    modes before it have of the hidden space is not seen by it: with $m_k$ made orthogonal to $m_1, \dots, m_{k-1}$, its
+    size $|m_k|^2$ follows the logistic equation $\tau\dot a = 2a(s_k - a)$, and the loss is halfway down at
+    $t_k/\tau = \ln\big((\sqrt2 - 1)\,s_k/|m_k|^2\big)/(2s_k)$. For weights of size w it is exact as w goes to 0.
+
+    **Arguments:**
+
+    - `cross`: $\mathbb E\,yz^\top$ of outputs and inputs, with $\mathbb E\,zz^\top = 1$.
+    - `outer`, `inner`: the initial weights $v_i$ and $u_i$, a unit a row.
+
+    **Returns:** $t_k$, in units of τ and in falling order of $s_k$; infinite for modes that no unit is left for.
+
+    **Example:**
+
+    >>> rng = np.random.default_rng(0)
+    >>> weights = [1e-4 * rng.normal(size=shape) for shape in ((10, 2), (10, 3))]
+    >>> sw.theory.units.direction_times(np.eye(2, 3) * [[1.0], [0.5]], *weights).round(2).tolist()
+    [8.15, 15.91]
+    """
+    left, sizes, right = np.linalg.svd(cross, full_matrices=False)
+    grown = (outer @ left + inner @ right.T) / 2
+    # The triangular factor has on its diagonal what is orthogonal to the columns before.
+    squares = np.zeros(sizes.size)
+    diagonal = np.diagonal(np.linalg.qr(grown, mode="r"))
+    squares[: diagonal.size] = diagonal**2
+    with np.errstate(divide="ignore"):
+        return np.log((np.sqrt(2) - 1) * sizes / squares) / (2 * sizes)
+
+
+@checked
+def riccati_course(
+    cross: Float[np.ndarray, "output input"],
+    outer: Float[np.ndarray, "unit output"],
+    inner: Float[np.ndarray, "unit input"],
+    times: PerTime,
+) -> LinearCourse:
+    r"""Return the whole course of a linear network with white inputs, in closed form.
+
+    With $Q = (U; V)$, a unit a column, and F the matrix of $\mathbb E\,yz^\top$ off its diagonal, the flow of balanced
+    weights, $U^\top U = V^\top V$, is $\tau\dot Q = FQ - \tfrac12 QQ^\top Q$ (Fukumizu). In the eigenvectors of F, with
+    eigenvalues f, $\phi = (e^{2ft} - 1)/(2f)$ and $B = \sqrt\phi\,Q(0)$, its solution is
+    $QQ^\top = E\,B(1 + B^\top B)^{-1}B^\top E$, $E = e^{ft}/\sqrt\phi$, where no number is large but B, whose
+    singular values b enter as $b^2/(1 + b^2)$. Where weights of size w are not balanced, the loss is off by the order
+    of $w^2$ of what it is at first.
+
+    **Arguments:**
+
+    - `cross`: $\mathbb E\,yz^\top$ of outputs and inputs, with $\mathbb E\,zz^\top = 1$.
+    - `outer`, `inner`: the initial weights $v_i$ and $u_i$, a unit a row.
+    - `times`: the times, above 0 and in units of τ.
+
+    **Returns:** the `LinearCourse`: at each of `times` the map, and how far the loss is above its least.
+
+    **Example:** from balanced weights of size 0.01.
+
+    >>> course = sw.theory.units.riccati_course([[2.0]], [[0.01]], [[0.01]], [1.0, 2.0, 4.0])
+    >>> course.maps[:, 0, 0].round(4).tolist(), course.loss.round(4).tolist()
+    ([0.0054, 0.2594, 1.9955], [3.9782, 3.0295, 0.0])
+    """
+    count, dim = cross.shape
+    block = np.zeros((dim + count, dim + count))
+    block[:dim, dim:], block[dim:, :dim] = cross.T, cross
+    rates, vectors = np.linalg.eigh(block)
+    start = vectors.T @ np.concatenate([inner.T, outer.T])
+    power = 2 * rates * times[:, None]
+    phi = np.where(power == 0, times[:, None], times[:, None] * np.expm1(power) / np.where(power == 0, 1.0, power))
+    left, sizes, _ = np.linalg.svd(np.sqrt(phi)[:, :, None] * start, full_matrices=False)
+    parts = (np.exp(power / 2) / np.sqrt(phi))[:, :, None] * left * (sizes / np.hypot(1.0, sizes))[:, None]
+    whole = vectors @ (parts @ np.swapaxes(parts, 1, 2)) @ vectors.T
+    maps = whole[:, dim:, :dim]
+    return LinearCourse(times, np.sum((cross - maps) ** 2, axis=(1, 2)), maps)
