@@ -108,7 +108,7 @@ def figure(name: str) -> Figure[Any]:
 
     >>> from stepwell.figures import figure
     >>> figure("linear/conservation").title
-    'Gradient flow conserves the balance of value, key and query in each head'
+    'Gradient flow conserves the balance of value, key and query in each head, and is the limit of descent'
     """
     if name not in FIGURES:
         raise InvalidInput(f"there is no figure {shown(name)}; {_meant(name, 'figures', [*FIGURES])}")

@@ -51,7 +51,7 @@ def runs():
 
 def at(data, wrong):
     """A prediction at the times of the population's run."""
-    return wrong.interp(time=data["population"]["time"]).assign(loss_error=data["theory"]["loss_error"])
+    return wrong.interp(time=data["population"]["time"]).assign(data["theory"][["loss_error", "map_error"]])
 
 
 def test_half_the_context_in_the_prediction_fails(data, runs, failing):

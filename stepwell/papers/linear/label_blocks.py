@@ -412,7 +412,7 @@ FIGURE = Figure(
     described=partial(described, initial="Gaussian"),
     seeds=Seeds(
         explored="0 to 3 and 70 to 72",
-        fixed="the largest contribution allowed, on the exploratory seeds; the others: not recorded",
+        fixed="not recorded; what blocks may add in the end is a formula",
     ),
     simulate=simulate,
     claims=claims,
