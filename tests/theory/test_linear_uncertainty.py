@@ -141,7 +141,7 @@ def test_the_uncertainty_of_a_run_does_not_depend_on_others_beside_it():
 def test_tables_and_plots_show_it():
     experiment = sw.Experiment(model={"scale": 0.001}, seed=59)
     prediction = experiment.predict()
-    assert all(0 < drop.uncertainty < 0.5 * drop.time for drop in prediction.drops)
+    assert all(0 < (drop.uncertainty or 0) < 0.5 * drop.time for drop in prediction.drops)
     assert "±" in str(prediction)
     run = experiment.run(progress=False)
     compared = run.stepwell.compare()
