@@ -91,7 +91,9 @@ def test_explicit_and_implicit_steps_agree(make_task, rank, monkeypatch):
     monkeypatch.setattr(fall_module, "_EXPLICIT", 0)
     implicit = linear.drop_schedule(task, *weights)
     np.testing.assert_array_equal(implicit.heads, explicit.heads)
-    np.testing.assert_allclose(implicit.times, explicit.times, rtol=IMPLICIT)
+    # A head becomes a member of the network at the end of an explicit step, or within one of the implicit method.
+    off = np.abs(implicit.times - explicit.times)
+    assert np.all(off < explicit.uncertainties + IMPLICIT * explicit.times)
 
 
 def test_times_are_those_of_the_whole_flow(make_task):

@@ -30,7 +30,7 @@ the next time is then off by this times their square."""
 _LOOSER = 4.0
 """... and so much more in trials, which so include what it is off by."""
 _FASTER = 2.0
-"""Heads whose components grow so much faster than the next follow the present drop at once."""
+"""Heads whose components grow so much faster than the next follow the present drop at once; in trials all do."""
 _SOLVED = 1e-7
 """The relative error of times by the solver alone."""
 _TOGETHER = 2**19
@@ -260,7 +260,8 @@ def _slaved(
     rates: PerComponent, runs: _Runs, races: Races, rank: int
 ) -> tuple[Int[np.ndarray, " run"], Bool[np.ndarray, "head run"]]:
     """How many components follow at once in each run, and whose heads do: those that have no other, nor spare pairs."""
-    faster = rates[:, None] > _FASTER * rates[np.minimum(runs.learned, rates.size - 1)]
+    factor = 1.0 if runs.whole else _FASTER
+    faster = rates[:, None] > factor * rates[np.minimum(runs.learned, rates.size - 1)]
     count = np.sum(faster & (np.arange(rates.size)[:, None] < runs.learned), axis=0)[:, None]
     of = races.heads[runs.number] == np.arange(len(runs.recruited))[:, None, None]
     before = np.arange(of.shape[2]) < count
