@@ -14,11 +14,11 @@ QUICK = figure.FIGURE.at(quick=True)
     ("changes", "unjudged"),
     [
         (
-            {"seeds": "1", "sizes": "200", "block_starts": "0", "sets": "1", "duration": "60", "eigenvalues": "1"},
+            {"seeds": "1", "sizes": "200", "block_sizes": "0", "sets": "1", "duration": "60", "eigenvalues": "1"},
             {"gradient-exponent", "growth", "kept"},
         ),
         (
-            {"seeds": "1,2", "block_starts": "3e-4", "eigenvalues": "0.7,0.3", "context": "10"},
+            {"seeds": "1,2", "block_sizes": "3e-4", "eigenvalues": "0.7,0.3", "context": "10"},
             {"zero-stays", "no-contribution"},
         ),
         ({"heads": "1", "sets": "1", "duration": "60", "eigenvalues": "1"}, {"kept"}),
@@ -81,7 +81,7 @@ def test_what_only_blocks_reach_is_of_no_use():
     assert np.linalg.norm(best[figure._alike(QUICK.dim)]) < 1e-10 * np.linalg.norm(best)
 
 
-def test_the_starts_share_all_other_weights():
+def test_block_sizes_share_all_other_weights():
     zero, large = QUICK.initial_model(0, 0.0), QUICK.initial_model(0, 1e-2)
     assert float(abs(zero.value[:, :, 4] - large.value[:, :, 4]).max()) == 0.0
     assert float(abs(zero.key_query[:, :4] - large.key_query[:, :4]).max()) == 0.0

@@ -22,12 +22,12 @@ def task(context, eigenvalues=QUICK.eigenvalues):
 @pytest.mark.parametrize(
     ("changes", "unjudged"),
     [
-        ({"heads": "1", "context": "3", "eigenvalues": "3,2,1", "starts": "2"}, set()),
-        ({"eigenvalues": "1", "heads": "5", "starts": "20", "steps": "60", "search_context": "5"}, {"strict"}),
+        ({"heads": "1", "context": "3", "eigenvalues": "3,2,1", "searches": "2"}, set()),
+        ({"eigenvalues": "1", "heads": "5", "searches": "20", "steps": "60", "search_context": "5"}, {"strict"}),
     ],
 )
 def test_other_settings(survives, changes, unjudged):
-    claims = survives({"starts": "8", "steps": "2", "seed": "3", **changes})
+    claims = survives({"searches": "8", "steps": "2", "seed": "3", **changes})
     searched = {f"{family}-no-others" for family in ("merged", "rank-one", "low-rank")} | {
         "c2",
         "c3",

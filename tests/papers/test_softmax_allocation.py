@@ -15,13 +15,13 @@ SMALL = {
     "embedding": "4",
     "omega": "0.01",
     "rate": "0.05",
-    "starts": "1",
+    "draws": "1",
     "steps": "100",
-    "softmax_starts": "1",
+    "softmax_runs": "1",
     "softmax_sequences": "32",
     "softmax_steps": "40",
     "softmax_tested": "32",
-    "unequal_starts": "1",
+    "unequal_runs": "1",
     "unequal_sequences": "32",
 }
 
@@ -30,7 +30,7 @@ SMALL = {
     "changes",
     [
         {"dims": "4"},
-        {"dims": "4,4", "starts": "2", "softmax_starts": "2"},
+        {"dims": "4,4", "draws": "2", "softmax_runs": "2"},
         {"dims": "3,5,4,6"},
     ],
 )
@@ -67,7 +67,7 @@ def test_another_rule_fails(data, failing):
     for name, claims in (
         ("equal", {"softmax-winners"}),
         ("unequal", {"softmax-unequal-winners"}),
-        ("starts", {"equal-mu", "random-mu"}),
+        ("random", {"equal-mu", "random-mu"}),
     ):
         runs = data[name]
         other = (runs["predicted"] + 1) % 3
@@ -87,22 +87,22 @@ def test_the_limit_of_the_surrogate_is_not_that_of_softmax_attention(data, faili
 
 
 def test_sharing_that_costs_nothing_fails(data, failing):
-    starts, equal = data["starts"], data["equal"]
-    wrong = starts.assign(cost=0 * starts["cost"] + starts["cost"].values.min())
-    assert failing({**data, "starts": wrong}) == {"cost-2-heads", "cost-1-heads"}
+    drawn, equal = data["random"], data["equal"]
+    wrong = drawn.assign(cost=0 * drawn["cost"] + drawn["cost"].values.min())
+    assert failing({**data, "random": wrong}) == {"cost-2-heads", "cost-1-heads"}
     free = equal.assign(level=0 * equal["level"] + equal["level"].sel(used=3))
     assert failing({**data, "equal": free}) == {"softmax-cost-2-heads"}
 
 
 def test_heads_that_merge_by_contention_fail(data, failing):
-    for name, claim in (("starts", "contention"), ("equal", "softmax-contention")):
+    for name, claim in (("random", "contention"), ("equal", "softmax-contention")):
         merged = data[name].assign(heads_used=0 * data[name]["heads_used"] + 1)
         assert claim in failing({**data, name: merged})
 
 
 def test_another_context_fails_the_rate(data, failing):
     """The first head is then not at its best for the context that is trained on."""
-    wrong = sharing(replace(QUICK, starts=1, steps=100), context=60)
+    wrong = sharing(replace(QUICK, draws=1, steps=100), context=60)
     assert "sharing-rate" in failing({**data, "sharing": wrong})
 
 

@@ -54,7 +54,7 @@ def test_other_settings(survives, changes, not_judged):
         "positive": "((4, 10),)",
         "tested": "32",
     }
-    numbers = {"starts": "1", "points": "5", "sequences": "32", "steps": "10", "angle_sequences": "32"}
+    numbers = {"searches": "1", "points": "5", "sequences": "32", "steps": "10", "angle_sequences": "32"}
     claims = survives({**small, **numbers, **changes})
     assert {name for name, claim in claims.items() if not claim.judged()} == not_judged
 

@@ -27,7 +27,7 @@ def test_other_settings(survives, changes):
     """A run that is too short to leave the plateau says nothing of when it is left."""
     small = {name: "32" for name in ("sequences", "exact_sequences", "random_sequences")}
     steps = {name: "60" for name in ("steps", "exact_steps", "whole_steps", "random_steps")}
-    claims = survives({**small, **steps, "starts": "1", "signed_until": "50", **changes})
+    claims = survives({**small, **steps, "searches": "1", "signed_until": "50", **changes})
     unjudged = {name for name, claim in claims.items() if not claim.judged()}
     # Of a rate there are too few seeds, and of runs with opposite signs there may be none.
     patterns = {"random-signs", "random-keys", "random-inputs", "random-added"}

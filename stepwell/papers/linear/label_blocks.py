@@ -48,7 +48,7 @@ class Settings:
     context: int = 31
     heads: int = 5
     init: float = 1e-3
-    block_starts: tuple[float, ...] = (0.0, 1e-4, 1e-3, 1e-2)
+    block_sizes: tuple[float, ...] = (0.0, 1e-4, 1e-3, 1e-2)
     """Standard deviations of the blocks at initialization; the other weights have `init`."""
     sizes: tuple[int, ...] = (250, 500, 1000, 2000, 4000, 8000)
     sets: int = 16
@@ -136,8 +136,8 @@ def flows(settings: Settings) -> xr.Dataset:
         trajectory = flow(settings.initial_model(seed, blocks), objective, until=until, **options)
         return trajectory[["loss", "blocks", "added"]].isel(run=0, drop=True)
 
-    starts, seeds = settings.block_starts, settings.seeds
-    return along((along((run(seed, size) for size in starts), start=starts) for seed in seeds), seed=seeds)
+    sizes, seeds = settings.block_sizes, settings.seeds
+    return along((along((run(seed, size) for size in sizes), block=sizes) for seed in seeds), seed=seeds)
 
 
 def predict(model: MergedAttention, settings: Settings) -> xr.Dataset:
@@ -168,18 +168,18 @@ def predict(model: MergedAttention, settings: Settings) -> xr.Dataset:
     levels, driving = theory.levels(task), theory.moments(task).cross @ task.covariance
     grown = float(np.linalg.norm(theory.modes(task).ends))
     gram = np.linalg.eigvalsh(infinite_data(settings).gram)
-    starts = [[settings.initial_model(seed, size) for size in settings.block_starts] for seed in settings.seeds]
+    models = [[settings.initial_model(seed, size) for size in settings.block_sizes] for seed in settings.seeds]
     kept, left = zip(*(_sizes_after_drop(seed, settings) for seed in settings.seeds), strict=True)
-    growth = [[_linear_growth(each, driving, settings.early) for each in row] for row in starts]
+    growth = [[_linear_growth(each, driving, settings.early) for each in row] for row in models]
     return xr.Dataset(
         {
             "mean_square": np.trace(spread),
             "relative_variance": 2 * np.trace(spread @ spread) / np.trace(spread) ** 2,
-            "growth": (("seed", "start", "time"), growth),
-            "kept": (("seed", "start"), np.outer(kept, settings.block_starts)),
+            "growth": (("seed", "block", "time"), growth),
+            "kept": (("seed", "block"), np.outer(kept, settings.block_sizes)),
             "unlearned": (
-                ("seed", "start"),
-                np.outer(left, settings.block_starts) / (2 * np.e * settings.duration) ** 0.5,
+                ("seed", "block"),
+                np.outer(left, settings.block_sizes) / (2 * np.e * settings.duration) ** 0.5,
             ),
             "grown": grown**0.5,
             "initial": settings.init * (settings.heads * (dim**2 + 1)) ** 0.5,
@@ -190,7 +190,7 @@ def predict(model: MergedAttention, settings: Settings) -> xr.Dataset:
             "curvature": gram.max(),
             "rest": 2 * grown / settings.duration,
         },
-        {"start": list(settings.block_starts), "time": settings.early, "seed": list(settings.seeds)},
+        {"block": list(settings.block_sizes), "time": settings.early, "seed": list(settings.seeds)},
     )
 
 
@@ -249,24 +249,24 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     fall = float(predicted["first_level"] - predicted["last_level"])
     # Linear theory holds while little has fallen: a fall f needs coefficients up to f/2λ₁².
     early = 1e-3 * fall
-    nonzero = runs.sel(start=runs["start"].values > 0)
+    nonzero = runs.sel(block=runs["block"].values > 0)
     near = nonzero.sel(time=predicted["time"].values)
-    expected = predicted.sel(start=nonzero["start"].values)
+    expected = predicted.sel(block=nonzero["block"].values)
     linear = near["loss"] > predicted["first_level"] - early
-    ratio = (near["blocks"] / expected["growth"]).where(linear, 1.0).transpose("seed", "start", "time").values
-    places = {"seed": runs["seed"].values, "initial size": nonzero["start"].values}
+    ratio = (near["blocks"] / expected["growth"]).where(linear, 1.0).transpose("seed", "block", "time").values
+    places = {"seed": runs["seed"].values, "initial size": nonzero["block"].values}
     ends = runs.isel(time=-1)
     rate, rest = float(predicted["rate"]), float(predicted["rest"])
-    second_order = ((expected["kept"] / predicted["grown"]) ** 2).transpose("seed", "start").values
+    second_order = ((expected["kept"] / predicted["grown"]) ** 2).transpose("seed", "block").values
     # One head carries the prediction alone, and keeps nothing.
     small = (second_order <= SMALL) & (settings.heads > 1)
-    kept, aside = (part.transpose("seed", "start").values for part in (nonzero["blocks"][..., -1], expected["kept"]))
+    kept, aside = (part.transpose("seed", "block").values for part in (nonzero["blocks"][..., -1], expected["kept"]))
     over_predicted = np.divide(kept, aside, out=np.zeros_like(kept), where=small)
     moments = Origin("theory", "moments of S_xx x_q and S_yy x_q vanish under w → −w")
     useless = Origin("theory", "the useless features cost, and bring nothing", explored=True)
     away = np.log(sizes) - np.log(sizes).mean()
     spread = away @ away if np.ptp(sizes) else np.nan
-    unlearned = predicted["unlearned"].transpose("seed", "start").values
+    unlearned = predicted["unlearned"].transpose("seed", "block").values
     few = 2 * np.e * settings.duration * unlearned**2 <= SMALL * float(predicted["grown"]) ** 2
     zero = 1000 * np.finfo(float).eps * np.exp(rate * float(predicted["drop"]))
     errors = "3 standard errors, from the covariance of one sequence's gradient"
@@ -275,9 +275,9 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             "zero-stays",
             "At infinitely many sequences, blocks that are zero initially stay zero: their largest size",
             measured=labeled(
-                runs["blocks"].max("time").transpose("seed", "start"),
-                np.tile(runs["start"] == 0, runs.sizes["seed"]),
-                **{"seed": runs["seed"].values, "initial size": runs["start"].values},
+                runs["blocks"].max("time").transpose("seed", "block"),
+                np.tile(runs["block"] == 0, runs.sizes["seed"]),
+                **{"seed": runs["seed"].values, "initial size": runs["block"].values},
             ),
             tolerance=zero,
             basis="rounding at each of a thousand steps, grown at the rate λ_1² until the drop",
@@ -325,7 +325,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             "end",
             "From every initial size of the blocks the loss ends at L(M_D): final loss, for each seed and initial size",
             predicted=float(predicted["last_level"]),
-            measured=ends["loss"].rename({"start": "initial size"}),
+            measured=ends["loss"].rename({"block": "initial size"}),
             tolerance=rest,
             basis="gradient flow in a convex valley: square of the distance over the time",
             counted="runs",
@@ -336,9 +336,9 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             "unit variance, for each seed and initial size from which the square of what the drop leaves is below "
             f"{SMALL:g} of the grown weights'",
             measured=labeled(
-                ends["added"].transpose("seed", "start"),
+                ends["added"].transpose("seed", "block"),
                 few,
-                **{"seed": runs["seed"].values, "initial size": runs["start"].values},
+                **{"seed": runs["seed"].values, "initial size": runs["block"].values},
             ),
             tolerance=(unlearned + zero)[few],
             basis="linear unlearning of the blocks that the drop leaves, |b|/(2et)^½; rounding where they are zero",
@@ -367,18 +367,18 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         left.legend(loc="lower left")
 
         shown, time, theory_style = runs.isel(seed=0), runs["time"].values, {"color": BLACK, "linewidth": 1.0}
-        for k, (size, color) in enumerate(zip(runs["start"].values, itertools.cycle((GRAY, *PALETTE)), strict=False)):
+        for k, (size, color) in enumerate(zip(runs["block"].values, itertools.cycle((GRAY, *PALETTE)), strict=False)):
             name = "initial blocks 0" if size == 0 else scientific(size, 2)
             above.semilogx(time[1:], shown["loss"][k, 1:], color=color, linewidth=1.6 if k else 4, label=name)
             if size == 0:
                 continue
             below.loglog(time[1:], shown["blocks"][k, 1:], color=color)
             below.loglog(time[1:], shown["added"][k, 1:], ":", color=color)
-            mine, early = predicted.isel(seed=0, start=k), settings.early
+            mine, early = predicted.isel(seed=0, block=k), settings.early
             growth, kept = mine["growth"].values, float(mine["kept"])
             rising = (growth < 2 * float(shown["blocks"][k].max())) & (early > 0)
             below.loglog(early[rising], growth[rising], "--", **theory_style)
-            if size < settings.block_starts[-1]:
+            if size < settings.block_sizes[-1]:
                 below.plot([300, time[-1]], [kept, kept], "--", **theory_style)
         above.axhline(float(predicted["last_level"]), color=BLACK, linestyle=":", linewidth=1.0)
         above.set(ylim=(0, 1.08), ylabel="loss")

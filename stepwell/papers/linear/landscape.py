@@ -4,8 +4,8 @@ At a fixed point that the paper names, weights are balanced and aligned, spare h
 point it is; JAX differentiates the loss of the model twice, by quadrature over its predictions, and its Hessian
 decides the claims. A search from random places, which does not know where they are, shows that there are no others.
 
-Each start of the search minimizes $|\nabla L|^2$ by the Levenberg–Marquardt method: saddles attract it as minima do. A
-start has converged where no entry of the gradient is above `GRADIENT` and no weight above `WEIGHT`. Others end in a
+Each search minimizes $|\nabla L|^2$ by the Levenberg–Marquardt method: saddles attract it as minima do. A
+search has converged where no entry of the gradient is above `GRADIENT` and no weight above `WEIGHT`. Others end in a
 minimum of $|\nabla L|^2$ that is no critical point, or are still on their way.
 """
 
@@ -39,7 +39,7 @@ LARGEST = 3  # largest dimension D of a search
 GRADIENT = 1e-12
 WEIGHT = 100.0
 SPREADS = (1.0, 2.0, 3.0)
-"""Standard deviations of unaligned starts, a third each; weights at the minimum are between 1 and 2."""
+"""Standard deviations of unaligned places, a third each; weights at the minimum are between 1 and 2."""
 APART = 1e-3  # maps whose predictions differ by less, root mean square, are one; weights below it count as zero
 
 Build = Callable[[Float[Array, " weight"]], MergedAttention | SeparateAttention]
@@ -81,13 +81,13 @@ def model_of_weights(kind: str, dim: int, heads: int, rank: int = 1) -> tuple[in
 
 
 def random_places(searched: Searched, directions: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Starts, and which of them are aligned: of four, three are Gaussian, one for each of `SPREADS`, and one has every
+    """Initial places, and which are aligned: of four, three are Gaussian, one for each of `SPREADS`, and one has every
     key and query along one of the eigenvectors `directions` (merged: every U diagonal in them)."""
     dim, heads, rank = len(searched.eigenvalues), searched.heads, searched.rank
     rng = np.random.default_rng(seed)
     size, _ = model_of_weights(searched.kind, dim, heads, rank)
     kinds = np.arange(count) % 4
-    starts = rng.normal(size=(count, size)) * np.array([*SPREADS, SPREADS[1]])[kinds][:, None]
+    places = rng.normal(size=(count, size)) * np.array([*SPREADS, SPREADS[1]])[kinds][:, None]
     aligned = kinds == 3
     here = aligned.sum()
     if searched.kind == "merged":
@@ -96,38 +96,38 @@ def random_places(searched: Searched, directions: np.ndarray, count: int, seed: 
     else:
         along = directions.T[rng.integers(dim, size=(here, heads, rank))]
         others = np.stack([SPREADS[1] * rng.normal(size=(here, heads, rank, 1)) * along for _ in range(2)], axis=1)
-    starts[aligned, heads:] = others.reshape(here, size - heads)
-    return starts, aligned
+    places[aligned, heads:] = others.reshape(here, size - heads)
+    return places, aligned
 
 
 def search(
     task: InContextRegression,
     searched: Searched,
     *,
-    starts: int,
+    searches: int,
     steps: int,
     seed: int,
     theory_task: InContextRegression | None = None,
 ) -> xr.Dataset:
-    """Where each start ends; the maps are compared with those predicted for `theory_task`.
+    """Where each search ends; the maps are compared with those predicted for `theory_task`.
 
     - `gradient`: the largest entry of the gradient; `converged`; `loss`.
     - `distance`: root mean square difference of predictions from those of the nearest predicted fixed point, which
       has learned the set `nearest`, by number.
     - `map`: that of the end, scaled so that the distance of two is the root mean square difference of predictions.
-    - `group`: converged starts that end with one map have one number, from 0; others have -1.
+    - `group`: converged searches that end with one map have one number, from 0; others have -1.
     - `off_span`: the largest part of a key or query outside the span of the learned eigenvectors, in heads with v ≠ 0
       (condition (C2) of the paper).
     - `elsewhere`: whether the weights, though critical, are not among those that the paper lists for that map, in
       equation (9a) or condition (C3); nan if the point cannot tell: no head has v = 0, or less than two components are
       left to learn. For a higher rank, nan always.
-    - `tolerance`: how far the map of a converged start can be from a fixed point (`distance_bound`).
+    - `tolerance`: how far the map of a converged search can be from a fixed point (`distance_bound`).
     """
     theory_task = task if theory_task is None else theory_task
     dim = task.dim
     _, build = model_of_weights(searched.kind, dim, searched.heads, searched.rank)
     directions = theory.modes(task).directions
-    places, aligned = random_places(searched, directions, starts, seed)
+    places, aligned = random_places(searched, directions, searches, seed)
     weights, gradient = minimize_gradient(lambda w: Population(task)(build(w)), places, steps)
     ends = jax.vmap(build)(jnp.asarray(weights))
     maps = np.asarray(eqx.filter_vmap(lambda model: model.effective_map()[0, 0])(ends))
@@ -156,8 +156,8 @@ def search(
     padded = np.pad(scaled, ((0, 0), (0, LARGEST - dim), (0, LARGEST - dim)))
     return xr.Dataset(
         {
-            **{name: ("start", values) for name, values in columns.items()},
-            "map": (("start", "row", "column"), padded),
+            **{name: ("search", values) for name, values in columns.items()},
+            "map": (("search", "row", "column"), padded),
             "tolerance": distance_bound(task, searched),
             "predicted_count": len(points),
             "least_rate": theory.escape_rates(task)[-1],
@@ -178,16 +178,16 @@ def _padded(values: list, rest: Any) -> np.ndarray:
 
 
 def minimize_gradient(
-    loss: Callable[[Float[Array, " weight"]], Float[Array, ""]], starts: Float[np.ndarray, "start weight"], steps: int
-) -> tuple[Float[np.ndarray, "start weight"], Float[np.ndarray, " start"]]:
-    r"""Minimize $|\nabla L|^2$ from each start: the ends, and the largest entry of the gradient there.
+    loss: Callable[[Float[Array, " weight"]], Float[Array, ""]], places: Float[np.ndarray, "search weight"], steps: int
+) -> tuple[Float[np.ndarray, "search weight"], Float[np.ndarray, " search"]]:
+    r"""Minimize $|\nabla L|^2$ from each place: the ends, and the largest entry of the gradient there.
 
     A step solves $(H^2 + \mu|g|)\,\delta = -Hg$, with g the gradient and H the Hessian. It is taken if $|g|$ falls, and
     µ is divided by 4, else µ is multiplied by 8. With a damping of the order of |g| the method converges quadratically
     to critical points that are not isolated, where H is singular.
     """
     differentiate = jax.jit(jax.vmap(lambda w: (jax.grad(loss)(w), jax.hessian(loss)(w))))
-    weights = np.array(starts)
+    weights = np.array(places)
     gradient, hessian = (np.array(part) for part in differentiate(weights))
     damping, identity = np.ones(len(weights)), np.eye(weights.shape[1])
     for _ in range(steps):
@@ -208,7 +208,7 @@ def minimize_gradient(
 
 
 def distance_bound(task: InContextRegression, searched: Searched) -> float:
-    r"""How far the map of a start that has converged can be from a fixed point, as `theory.prediction_distance` has it.
+    r"""How far the map of a converged search can be from a fixed point, as `theory.prediction_distance` has it.
 
     With $\epsilon$ = `GRADIENT`, W = `WEIGHT`, $B = C^{1/2}A\Lambda^{1/2}$, T that of the minimum, n pairs of key and
     query (merged: heads), and $\kappa$ a condition number:
@@ -281,7 +281,7 @@ class Settings:
         Searched("separate", TWO, 2, 2),
         Searched("separate", THREE, 2, 2),
     )
-    starts: int = 240
+    searches: int = 240
     steps: int = 100
     drawn: tuple[int, ...] = (7001, 7002, 7003)  # seeds of random weights that meet conditions
 
@@ -311,8 +311,11 @@ def search_task(searched: Searched, context: int) -> InContextRegression:
 
 
 def search_all(settings: Settings, *, theory_context: int | None = None) -> xr.Dataset:
-    """The search for each model, over (model, start); predictions are those for another context if one is given."""
-    context, options = settings.search_context, {name: getattr(settings, name) for name in ("starts", "steps", "seed")}
+    """The search for each model, over (model, search); predictions are those for another context if one is given."""
+    context, options = (
+        settings.search_context,
+        {name: getattr(settings, name) for name in ("searches", "steps", "seed")},
+    )
     searches = [
         search(search_task(each, context), each, theory_task=search_task(each, theory_context or context), **options)
         for each in settings.searched
@@ -581,7 +584,7 @@ def _search_claims(search: xr.Dataset) -> list[Claim]:
         "rank-one": ("Separate attention, rank one", "2^D", "Section 4.2, equations (16)–(18), Appendix E.3"),
         "low-rank": ("Separate attention, rank two", "2^D", "Section 5, Appendix F.3"),
     }
-    all_claims, searches = [], range(1, search.sizes["start"] + 1)
+    all_claims, searches = [], range(1, search.sizes["search"] + 1)
     for family, (words, number, source) in sources.items():
         mine = search.sel(model=search["family"] == family)
         at, models = mine["converged"].values, mine["model"].values
@@ -611,7 +614,7 @@ def _search_claims(search: xr.Dataset) -> list[Claim]:
     merged, one = (search.sel(model=search["family"] == family) for family in ("merged", "rank-one"))
     at = one["converged"].values
     merged_more, separate_more = (
-        labeled(family["elsewhere"].where(family["converged"]).sum("start"), model=family["model"].values)
+        labeled(family["elsewhere"].where(family["converged"]).sum("search"), model=family["model"].values)
         for family in (merged, one)
     )
     tells = np.isfinite(one["elsewhere"].values) & at
@@ -760,7 +763,7 @@ def _draw_search(axes: Axes, letter: str, one: xr.Dataset) -> None:
     axes.axvline(GRADIENT, ymax=0.87, color=BLACK, linestyle=":", linewidth=1.2)
     axes.set(xscale="log", xlim=(5e-18, 1), ylim=(0, 1.22))
     axes.set(xlabel="largest entry of the gradient at the end of the search", ylabel="loss there")
-    converged = f"{int(one['converged'].sum())} of {one.sizes['start']} converge"
+    converged = f"{int(one['converged'].sum())} of {one.sizes['search']} converge"
     axes.set_title(f"({letter}) Search: {one['model'].values} ({converged})")
     axes.legend(loc="upper center", ncols=2, fontsize=8)
 
@@ -782,7 +785,7 @@ FIGURE = Figure(
     ),
     source="Sections 3.2, 4.2 and 5",
     settings=FULL,
-    quick=Settings(searched=tuple(each for each in FULL.searched if each.eigenvalues == TWO), starts=120, steps=80),
+    quick=Settings(searched=tuple(each for each in FULL.searched if each.eigenvalues == TWO), searches=120, steps=80),
     described=describe,
     seeds=Seeds(explored="0 and 1, of the search; of the rest not recorded"),
     simulate=simulate,

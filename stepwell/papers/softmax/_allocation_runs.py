@@ -33,13 +33,13 @@ class Settings(FirstSetting):
     unequal ones with noise and a head more than tasks."""
 
     rate: float = 0.02
-    starts: int = 150
+    draws: int = 150
     steps: int = 10_000
     seed: int = 102
-    softmax_starts: int = 24
+    softmax_runs: int = 24
     softmax_sequences: int = 640
     softmax_seed: int = 105
-    unequal_starts: int = 12
+    unequal_runs: int = 12
     unequal_sequences: int = 1000
     unequal_seed: int = 101
     softmax_steps: int = 1500
@@ -76,7 +76,7 @@ def leads(task: MultiTaskRegression, omega: np.ndarray, mu: np.ndarray, *, embed
 def equal_tasks(settings: Settings) -> xr.Dataset:
     """Equal tasks and as many heads, from all weights drawn. `level` is known with a head for each, or one fewer."""
     tasks, rng = settings.tasks, np.random.default_rng(settings.softmax_seed)
-    begun = settings.drawn_weights(rng, settings.softmax_starts, tasks, tasks)
+    begun = settings.drawn_weights(rng, settings.softmax_runs, tasks, tasks)
     runs = _train(settings.task, begun, settings.softmax_sequences, settings.softmax_seed, settings)
     levels = {}
     if settings.alike:
@@ -94,7 +94,7 @@ def unequal_tasks(settings: Settings) -> xr.Dataset:
     """
     task, rng, kept = settings.unequal_task, np.random.default_rng(settings.unequal_seed), []
     width: theory.FlowOptions = {"embedding": settings.embedding}
-    while len(kept) < settings.unequal_starts:
+    while len(kept) < settings.unequal_runs:
         omega, mu = (each[0] for each in settings.drawn_weights(rng, 1, UNEQUAL_HEADS, len(task.dims)))
         named = theory.winners(task, omega, mu, **width)
         if np.unique(named).size == named.size and leads(task, omega, mu, embedding=settings.embedding).min() > MARGIN:
@@ -113,8 +113,8 @@ def _train(
     task: MultiTaskRegression, begun: tuple[np.ndarray, np.ndarray], sequences: int, seed: int, settings: Settings
 ) -> xr.Dataset:
     """Descent from all weights on the same sequences; `tested` is the loss at the end, over fresh sequences."""
-    starts, key = list(zip(*begun, strict=True)), jax.random.key(seed)
-    models = [SpectralAttention.balanced(*each, task.dims, embedding=settings.embedding) for each in starts]
+    initial, key = list(zip(*begun, strict=True)), jax.random.key(seed)
+    models = [SpectralAttention.balanced(*each, task.dims, embedding=settings.embedding) for each in initial]
     every = np.unique(np.linspace(0, settings.softmax_steps, 151).astype(int))
     objective = ReducedSampled(task, sequences, precision="float32", key=key)
     run = descent(models, objective, rate=settings.softmax_rate, steps=settings.softmax_steps, points=every)
@@ -126,7 +126,7 @@ def _train(
         over("run time", loss=run.loss)
         | over("run", tested=tested, tested_error=error, heads_used=allocated.heads_used)
         | over("run head task", omega=omega, mu=mu)
-        | _predicted(task, starts, settings.embedding)
+        | _predicted(task, initial, settings.embedding)
         | over("run task", served_by=allocated.head, share=allocated.share),
         {"time": ("time", run.time, {"units": UNIT})},
         {"sequences": sequences, "signal": float(task.signals.sum())},
@@ -172,7 +172,7 @@ def simulate(settings: Settings) -> Data:
     return {
         "equal": equal_tasks(settings),
         "unequal": unequal_tasks(settings),
-        "starts": random_starts(settings),
+        "random": random_draws(settings),
         "imbalance": imbalance(settings),
         "sharing": sharing(settings),
     }
@@ -187,15 +187,15 @@ def _surrogate(models: list[SpectralAttention], task: MultiTaskRegression, steps
     return descent(models, Spectral(task), rate=rate, steps=steps, points=kept, snapshots=kept)
 
 
-def random_starts(settings: Settings) -> xr.Dataset:
+def random_draws(settings: Settings) -> xr.Dataset:
     """The heads predicted for each random initialization, in half of which all μ are equal, and those observed.
 
     `cost` is the predicted loss of the tasks in the heads that they are observed in, and `tail` what it may be short of
     the loss at the end: see `fading_tail`.
     """
     task, rng = settings.task, np.random.default_rng(settings.seed)
-    omega, mu = settings.drawn_weights(rng, 2 * settings.starts, settings.tasks, settings.tasks)
-    mu[: settings.starts] = settings.mu
+    omega, mu = settings.drawn_weights(rng, 2 * settings.draws, settings.tasks, settings.tasks)
+    mu[: settings.draws] = settings.mu
     weights = list(zip(omega, mu, strict=True))
     runs = _surrogate([settings.with_eigenvalues(*each) for each in weights], task, settings.steps, rate=settings.rate)
     allocated = head_task_allocation(runs.omega[:, -1], runs.mu[:, -1])

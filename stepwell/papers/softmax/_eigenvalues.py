@@ -197,7 +197,7 @@ def loss_and_slope(
     return float(loss), np.stack(slopes)
 
 
-def least_signed(task: MultiTaskRegression, heads: int, starts: int, *, rng: np.random.Generator) -> Estimate:
+def least_signed(task: MultiTaskRegression, heads: int, searches: int, *, rng: np.random.Generator) -> Estimate:
     """Of weights of either sign, summed over tasks, with its rounding error where large μ of either sign cancel.
 
     The best μ is known for each ω, and ω is searched, its size and its shape apart.
@@ -212,7 +212,7 @@ def least_signed(task: MultiTaskRegression, heads: int, starts: int, *, rng: np.
         return loss, np.concatenate([[np.exp(point[0]) * inner], shape_slope.ravel()])
 
     bounds = [(np.log(FLATTEST), np.log(_SHARPEST))] + [(None, None)] * (shape[0] * shape[1])
-    first = [np.concatenate([[rng.uniform(-1.5, 0.0)], rng.standard_normal(shape).ravel()]) for _ in range(starts)]
+    first = [np.concatenate([[rng.uniform(-1.5, 0.0)], rng.standard_normal(shape).ravel()]) for _ in range(searches)]
     best = _best(value, first, bounds)
     omega = _scaled(task, best, shape)[0]
     mu = best_readout(task, omega)
@@ -222,7 +222,7 @@ def least_signed(task: MultiTaskRegression, heads: int, starts: int, *, rng: np.
     return Estimate(loss_and_slope(task, omega, mu)[0], rounding)
 
 
-def least_positive(task: MultiTaskRegression, heads: int, starts: int, *, rng: np.random.Generator) -> float:
+def least_positive(task: MultiTaskRegression, heads: int, searches: int, *, rng: np.random.Generator) -> float:
     """Of weights that are not negative, which is all that the flow reaches from positive ones, summed over tasks."""
     shape = (2, heads, len(task.dims))
     typical = np.array([np.mean(task.dims) ** -0.5, np.mean(task.dims) ** 0.5])[:, None, None]
@@ -231,7 +231,7 @@ def least_positive(task: MultiTaskRegression, heads: int, starts: int, *, rng: n
         loss, slopes = loss_and_slope(task, *(point.reshape(shape) * typical))
         return loss, (slopes * typical).ravel()
 
-    first = [rng.uniform(0.0, 0.5, shape).ravel() for _ in range(starts)]
+    first = [rng.uniform(0.0, 0.5, shape).ravel() for _ in range(searches)]
     omega, mu = _best(value, first, [(0.0, None)] * int(np.prod(shape))).reshape(shape) * typical
     return loss_and_slope(task, omega, mu)[0]
 
@@ -250,12 +250,12 @@ def _scaled(task: MultiTaskRegression, point: np.ndarray, shape: tuple[int, int]
     return np.exp(point[0]) * free / length, free / length, length
 
 
-def _best(value, starts: list[np.ndarray], bounds: list) -> np.ndarray:
+def _best(value, first: list[np.ndarray], bounds: list) -> np.ndarray:
     options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-14, "gtol": 1e-10}
     with one_blas_thread():  # systems of a few heads: threads would only wait for each other
         minima = [
             scipy.optimize.minimize(value, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-            for x in starts
+            for x in first
         ]
     return min(minima, key=lambda one: one.fun).x
 

@@ -66,7 +66,7 @@ class Settings:
     steps: int = 20_000
     exact_steps: int = 3000
     exact_sequences: int = 500
-    starts: int = 3
+    searches: int = 3
     whole_seeds: tuple[int, ...] = tuple(range(200, 260))
     whole_steps: int = 2000
     random_heads: tuple[int, ...] = (2, 4)
@@ -330,9 +330,9 @@ def by_heads(settings: Settings) -> xr.Dataset:
     for row, h in enumerate(heads):
         for column, seed in enumerate(settings.seeds):
             rng = np.random.default_rng([seed, h])
-            free = least_signed(task, h, settings.starts, rng=rng)
+            free = least_signed(task, h, settings.searches, rng=rng)
             rows[0, row, column], rounding[row, column] = np.array(free) / signal
-            rows[1, row, column] = least_positive(task, h, settings.starts, rng=rng) / signal
+            rows[1, row, column] = least_positive(task, h, settings.searches, rng=rng) / signal
     bound = [theory.lower_bound(task, h).sum() / signal for h in heads]
     partition = [theory.best_partition(task, h).loss.sum() / signal for h in heads]
     # Each task on a contrast of the heads that adds up to zero.

@@ -85,9 +85,9 @@ SADDLE = "docs/differences.md, the limit of the flow is a saddle"
 
 def claims(data: Data, settings: Settings) -> list[Claim]:
     # Runs by their numbers, from 1 on, which stay where some of them are chosen.
-    runs = (data[name] for name in ("equal", "unequal", "starts"))
-    equal, unequal, starts = (one.assign_coords(run=np.arange(one.sizes["run"]) + 1) for one in runs)
-    of_surrogate = (*_surrogate(starts), *_sharing(data["sharing"], settings), *_imbalance(data["imbalance"], settings))
+    runs = (data[name] for name in ("equal", "unequal", "random"))
+    equal, unequal, drawn = (one.assign_coords(run=np.arange(one.sizes["run"]) + 1) for one in runs)
+    of_surrogate = (*_surrogate(drawn), *_sharing(data["sharing"], settings), *_imbalance(data["imbalance"], settings))
     return [*_softmax_equal(equal), *_softmax_unequal(unequal), *of_surrogate]
 
 
@@ -347,15 +347,15 @@ _TIME, _LOSS = "time t = rate × step", "loss, summed over tasks"
 
 
 def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
-    equal, starts, signal = data["equal"], data["starts"], float(data["equal"].attrs["signal"])
-    costs = dict(zip(starts["heads_used"].values.tolist(), starts["cost"].values.tolist(), strict=True))
+    equal, drawn, signal = data["equal"], data["random"], float(data["equal"].attrs["signal"])
+    costs = dict(zip(drawn["heads_used"].values.tolist(), drawn["cost"].values.tolist(), strict=True))
     with styled():
         figure = new_figure(15.0, 8.6)
         a, b, c, d, e, f = figure.subplots(2, 3).ravel()
         _courses(a, equal, equal["level"].values, signal, "(a) Softmax attention: random initializations")
-        _draw_winners(b, (equal, data["unequal"], starts))
+        _draw_winners(b, (equal, data["unequal"], drawn))
         _converged(c, data["unequal"])
-        _courses(d, starts, costs.values(), signal, "(d) The surrogate: random initializations")
+        _courses(d, drawn, costs.values(), signal, "(d) The surrogate: random initializations")
         _draw_sharing(e, data["sharing"])
         _draw_imbalance(f, data["imbalance"], settings)
     return figure
@@ -452,11 +452,11 @@ FIGURE = Figure(
     caption=CAPTION,
     settings=Settings(),
     quick=Settings(
-        starts=40,
+        draws=40,
         steps=5_000,
-        softmax_starts=8,
+        softmax_runs=8,
         softmax_sequences=320,
-        unequal_starts=3,
+        unequal_runs=3,
         unequal_sequences=500,
         softmax_steps=1200,
         softmax_tested=250,

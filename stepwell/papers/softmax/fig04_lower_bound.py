@@ -72,7 +72,7 @@ class Settings:
     bound_heads: tuple[int, ...] = (1, 2, 3, 5, 10, 11)
     """Those of the closed forms; `heads` are those of softmax attention."""
     seeds: tuple[int, ...] = (20, 21, 22)
-    starts: int = 2
+    searches: int = 2
     points: int = 80
     sizes: tuple[tuple[int, int], ...] = ((20, 100), (40, 200))
     heads: tuple[int, ...] = (1, 2, 3, 4)
@@ -144,7 +144,7 @@ def searched(settings: Settings) -> xr.Dataset:
         enough = {count + 1, count + 2}
         for heads in sorted({*settings.bound_heads, *enough} if count == TASKS else {*range(1, count + 1), *enough}):
             drawn = (np.random.default_rng([seed, heads, count]) for seed in settings.seeds)
-            minima = [least_signed(task, heads, settings.starts, rng=rng).mean for rng in drawn]
+            minima = [least_signed(task, heads, settings.searches, rng=rng).mean for rng in drawn]
             bound, proved = (theory.lower_bound(task, heads, provable=proved).sum() for proved in (False, True))
             rows[f"{name} tasks, H = {heads}"] = over("run", loss=minima) | over(
                 "", bound=bound, proved=proved, tasks=count, heads=heads, signal=task.signals.sum()

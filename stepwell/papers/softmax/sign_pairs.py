@@ -82,7 +82,7 @@ BALANCED = 0.01
 
 def claims(data: Data, settings: Settings) -> list[Claim]:
     return [
-        *_of_random_starts(data),
+        *_of_random_weights(data),
         *_of_pairs(data, settings),
         *_of_training(data, settings),
         *_of_falls(data["signed"], data["unbalanced"], data["laws"]),
@@ -90,7 +90,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     ]
 
 
-def _of_random_starts(data: Data) -> Iterator[Claim]:
+def _of_random_weights(data: Data) -> Iterator[Claim]:
     whole, runs = data["whole"], data["random"]
     opposite = _opposite(whole)
     law = data["laws"].sel(kind="signed")
@@ -406,7 +406,7 @@ FIGURE = Figure(
         steps=5000,
         exact_steps=1500,
         exact_sequences=200,
-        starts=2,
+        searches=2,
         whole_seeds=tuple(range(200, 216)),
         random_heads=(2,),
         random_sequences=500,
