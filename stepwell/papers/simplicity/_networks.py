@@ -81,6 +81,11 @@ class Network(NamedTuple):
         return self.degree == 1 and not self.positive
 
     @property
+    def smooth(self) -> bool:
+        """Whether $\\phi$ has derivatives everywhere."""
+        return not self.positive
+
+    @property
     def size(self) -> int:
         return self.outer + self.inner
 
