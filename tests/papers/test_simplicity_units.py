@@ -1,0 +1,86 @@
+"""Quadratic units race: the claims hold for them, and fail for other exponents, times and fractions."""
+
+import numpy as np
+import pytest
+import scipy.integrate
+
+from stepwell.figures import InvalidInput
+from stepwell.papers.simplicity import units as figure
+from stepwell.papers.simplicity._quadratic_units import blow_up_time, dead_fraction, tail
+
+FIGURE = "simplicity/units"
+SMALL = {"networks": "20", "dead": "200", "draws": "2000"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "unjudged"),
+    [({"scales": "1e-2"}, {"exponent"}), ({"units": "2", "rates": "1,-1", "distance": "20"}, set())],
+)
+def test_other_settings(survives, changes: dict[str, str], unjudged: set[str]):
+    claims = survives({**SMALL, **changes})
+    assert {name for name, claim in claims.items() if not claim.judged()} == unjudged
+
+
+@pytest.mark.parametrize(("name", "value"), [("units", 1), ("rates", (1.0, 0.5))])
+def test_settings_without_a_race_are_refused(name: str, value):
+    with pytest.raises(InvalidInput, match=name):
+        figure.Settings(**{name: value})
+
+
+def test_another_exponent_fails(data, failing):
+    race = data["race"]
+    assert failing({**data, "race": race.assign(other=race["other"] * race["scale"] ** 0.05)}) == {"exponent"}
+
+
+def test_times_without_a_turning_point_fail(data, failing):
+    alone = data["alone"].copy(deep=True)
+    alone["predicted"][:3] *= 1 + 1e-4
+    assert failing({**data, "alone": alone}) == {"blow-up"}
+
+
+def test_if_all_units_grew_the_claim_would_fail(data, failing):
+    dead = data["dead"]
+    assert failing({**data, "dead": dead.assign(fraction=0 * dead["fraction"])}) == {"dead"}
+
+
+def test_a_light_tail_fails(data, failing):
+    assert failing({**data, "tail": data["tail"].assign(far=0.0)}) == {"tail"}
+
+
+@pytest.mark.parametrize(
+    ("rates", "v", "u"),
+    [((1.0, -0.5), 0.4, (0.3, 0.2)), ((1.0, -0.5), -0.3, (1.0, 0.2)), ((0.5, -1.0), 0.2, (0.1, 1.0))],
+)
+def test_the_time_is_that_of_an_adaptive_solver(rates, v: float, u):
+    """Also where v changes its sign on the way, upwards and downwards."""
+    sigma = np.array(rates)
+
+    def velocity(_, state):
+        return np.concatenate([[sigma @ state[1:] ** 2], 2 * state[0] * sigma * state[1:]])
+
+    def large(_, state):
+        return abs(state[0]) - 1e6
+
+    large.terminal = True
+    solved = scipy.integrate.solve_ivp(velocity, (0, 100), [v, *u], events=large, rtol=1e-11, atol=1e-13)
+    end = solved.y[0, -1]
+    rest = 1 / abs(2 * (sigma.max() if end > 0 else sigma.min()) * end)
+    np.testing.assert_allclose(blow_up_time(sigma, v, np.array(u)), solved.t[-1] + rest, rtol=1e-6)
+
+
+def test_units_that_never_grow():
+    assert blow_up_time(np.array([1.0, 0.5]), -1.0, np.array([0.5, 0.5])) == np.inf
+    assert np.isfinite(blow_up_time(np.array([1.0, 0.5]), -0.5, np.array([0.5, 0.6])))
+    # Two inputs: |u|² is exponential with mean 2, so that P(2v² > |u|²) = 1 - E exp(-v²).
+    assert dead_fraction(2) == pytest.approx((1 - 3**-0.5) / 2, rel=1e-12)
+
+
+def test_the_tail_of_two_units():
+    """H(H - 1) ∫_0^∞ g² φ(g)² dg = 1/4√π for H = 2."""
+    assert tail(2) == pytest.approx(1 / (4 * np.sqrt(np.pi)), rel=1e-8)
+
+
+def test_the_drawing_has_three_panels_with_words(data):
+    drawn = figure.draw(data, figure.FIGURE.at(quick=True))
+    assert len(drawn.axes) == 3
+    assert all(axes.get_xlabel() and axes.get_ylabel() and axes.get_title(loc="left") for axes in drawn.axes)
