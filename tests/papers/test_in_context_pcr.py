@@ -34,7 +34,7 @@ def test_other_settings(survives, changes, unjudged):
     """Few seeds, lengths or contexts, and initial weights from which no plateau lasts."""
     claims = survives({**FEW, **changes})
     assert {name for name, claim in claims.items() if not claim.judged()} == unjudged
-    assert claims["shrinkage"].passed and claims["answers"].passed
+    assert claims["shrinkage"].passed and claims["predictions"].passed
 
 
 @pytest.mark.parametrize("changes", [{"context": "3"}, {"lengths": "3"}, {"lengths": "5"}])
@@ -88,7 +88,7 @@ def test_too_few_sequences_cannot_tell(trained, data, failing):
 def test_without_the_shrinkage_of_short_contexts_the_maps_fail(data, failing):
     few = dataclasses.replace(QUICK, contexts=100)
     wrong = pcr.examine_lengths(few, shrunk=False)[["distance", "answer"]]
-    assert failing({**data, "lengths": data["lengths"].assign(wrong)}) == {"shrinkage", "answers"}
+    assert failing({**data, "lengths": data["lengths"].assign(wrong)}) == {"shrinkage", "predictions"}
 
 
 @pytest.mark.parametrize("name", ["from_regression", "from_limit"])

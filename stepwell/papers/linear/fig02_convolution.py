@@ -251,8 +251,8 @@ def _draw_scheme(axes: Any, each: xr.Dataset) -> None:
     total = float(query @ responses)
     axes.text(middle, -3.5, f"sum {total:.2f}  $\\times\\, v$ = {value:.2f}", ha="center", va="center")
     _arrow(axes, (middle, -3.85), (middle, -4.4))
-    answer = f"$v\\, q^\\top K z$ = {value * total:.2f}, this head's part of $\\hat y_q$"
-    axes.text(middle, -4.75, answer, ha="center", va="center")
+    prediction = f"$v\\, q^\\top K z$ = {value * total:.2f}, this head's part of $\\hat y_q$"
+    axes.text(middle, -4.75, prediction, ha="center", va="center")
 
 
 def _cell(axes: Any, x: float, y: float, number: float, color: str, *, solid: bool = True) -> None:

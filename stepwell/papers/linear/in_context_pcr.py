@@ -327,7 +327,7 @@ def _claims_over_lengths(tests: xr.Dataset, several: bool) -> list[Claim]:
             counted="plateaus",
         ),
         paper.close(
-            "answers",
+            "predictions",
             f"{span}: on plateau m the model's predictions on fresh sequences are those of equation (22): largest "
             "difference, labels having unit variance",
             measured=_runs.labeled(learned["answer"], of_first, length=lengths, plateau=range(1, DIM + 1)),
