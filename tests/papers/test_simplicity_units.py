@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-import scipy.integrate
 
 from stepwell.figures import InvalidInput
 from stepwell.papers.simplicity import units as figure
-from stepwell.papers.simplicity._quadratic_units import blow_up_time, dead_fraction, tail
+from stepwell.papers.simplicity._quadratic_units import dead_fraction, tail
 
 FIGURE = "simplicity/units"
 SMALL = {"networks": "20", "dead": "200", "draws": "2000"}
@@ -47,31 +46,8 @@ def test_a_light_tail_fails(data, failing):
     assert failing({**data, "tail": data["tail"].assign(far=0.0)}) == {"tail"}
 
 
-@pytest.mark.parametrize(
-    ("rates", "v", "u"),
-    [((1.0, -0.5), 0.4, (0.3, 0.2)), ((1.0, -0.5), -0.3, (1.0, 0.2)), ((0.5, -1.0), 0.2, (0.1, 1.0))],
-)
-def test_the_time_is_that_of_an_adaptive_solver(rates, v: float, u):
-    """Also where v changes its sign on the way, upwards and downwards."""
-    sigma = np.array(rates)
-
-    def velocity(_, state):
-        return np.concatenate([[sigma @ state[1:] ** 2], 2 * state[0] * sigma * state[1:]])
-
-    def large(_, state):
-        return abs(state[0]) - 1e6
-
-    large.terminal = True
-    solved = scipy.integrate.solve_ivp(velocity, (0, 100), [v, *u], events=large, rtol=1e-11, atol=1e-13)
-    end = solved.y[0, -1]
-    rest = 1 / abs(2 * (sigma.max() if end > 0 else sigma.min()) * end)
-    np.testing.assert_allclose(blow_up_time(sigma, v, np.array(u)), solved.t[-1] + rest, rtol=1e-6)
-
-
-def test_units_that_never_grow():
-    assert blow_up_time(np.array([1.0, 0.5]), -1.0, np.array([0.5, 0.5])) == np.inf
-    assert np.isfinite(blow_up_time(np.array([1.0, 0.5]), -0.5, np.array([0.5, 0.6])))
-    # Two inputs: |u|² is exponential with mean 2, so that P(2v² > |u|²) = 1 - E exp(-v²).
+def test_the_fraction_of_units_that_never_grow():
+    """Two inputs: |u|² is exponential with mean 2, so that P(2v² > |u|²) = 1 - E exp(-v²)."""
     assert dead_fraction(2) == pytest.approx((1 - 3**-0.5) / 2, rel=1e-12)
 
 

@@ -24,9 +24,9 @@ def linear_flow(cross, outer, inner, times):
     return np.array([np.sum((cross - v.reshape(shapes[1][0]).T @ u.reshape(shapes[1][1])) ** 2) for v, u in ends])
 
 
-def weights(size, seed=0, count=12):
+def weights(size, seed=0, count=12, dim=3):
     rng = np.random.default_rng(seed)
-    return size * rng.normal(size=(count, 2)), size * rng.normal(size=(count, 3))
+    return size * rng.normal(size=(count, 2)), size * rng.normal(size=(count, dim))
 
 
 @pytest.mark.parametrize("size", [1e-4, 1e-6])
@@ -42,14 +42,25 @@ def test_times_of_directions(size):
         assert abs(times[k] - measured) < 20 * size ** (2 * (1 - sizes[1] / sizes[0])) + 1e-6
 
 
+def test_times_of_directions_are_those_of_logistic_modes():
+    """One balanced unit for each mode: its product p obeys dp/dt = 2p(s - p), which halves its loss."""
+    strengths, scale = np.array([1.0, 0.5]), 1e-4
+    outer = scale * np.eye(4)[:, :2]
+    times = units.direction_times(np.diag(strengths), outer, outer)
+    products = strengths / (1 + (strengths / scale**2 - 1) * np.exp(-2 * strengths * times))
+    np.testing.assert_allclose((strengths - products) ** 2, strengths**2 / 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("cross", [CROSS, np.diag([1.0, 0.4])], ids=["wide", "square"])
 @pytest.mark.parametrize("size", [1e-2, 1e-4])
-@pytest.mark.parametrize("count", [1, 3, 12])
-def test_the_whole_course_of_small_weights(size, count):
-    times = np.linspace(0.5, 60.0, 200)
-    course = units.riccati_course(CROSS, *weights(size, count=count), times)
-    loss = linear_flow(CROSS, *weights(size, count=count), times)
+@pytest.mark.parametrize("count", [1, 2, 3, 12])
+def test_the_whole_course_of_small_weights(cross, size, count):
+    start, times = weights(size, count=count, dim=cross.shape[1]), np.linspace(0.0, 60.0, 200)
+    course = units.riccati_course(cross, *start, times)
     # The imbalance, of second order.
-    np.testing.assert_allclose(course.loss, loss, rtol=0, atol=30 * count * size**2 * np.sum(CROSS**2))
+    atol = 30 * count * size**2 * np.sum(cross**2)
+    np.testing.assert_allclose(course.loss, linear_flow(cross, *start, times), rtol=0, atol=atol)
+    np.testing.assert_allclose(course.maps[0], start[0].T @ start[1], rtol=1e-9)
 
 
 def test_the_whole_course_of_balanced_weights_of_any_size():
@@ -63,8 +74,26 @@ def test_the_whole_course_of_balanced_weights_of_any_size():
     course = units.riccati_course(CROSS, outer, inner, times)
     # The solver's 1e-12 a step.
     np.testing.assert_allclose(course.loss, linear_flow(CROSS, outer, inner, times), rtol=0, atol=1e-9)
-    far = units.riccati_course(CROSS, outer, inner, np.array([300.0]))
-    np.testing.assert_allclose(far.maps[0], CROSS, rtol=0, atol=1e-12)
+    far = units.riccati_course(CROSS, outer, inner, np.array([300.0, 1e4]))
+    np.testing.assert_allclose(far.maps, [CROSS, CROSS], rtol=0, atol=1e-12)
+
+
+def measured_time(spectrum, v, u):
+    """In time over the size of the weights, so that no step is too long."""
+
+    def field(_, state):
+        v, u = state[0], state[1:-1]
+        return np.array([spectrum @ u**2, *(2 * v * spectrum * u), 1]) / np.linalg.norm(state[:-1])
+
+    def large(_, state):
+        return abs(state[0]) - 1e6
+
+    large.terminal = True
+    run = solve_ivp(field, (0, 1e3), np.array([v, *u, 0.0]), "DOP853", rtol=1e-13, atol=1e-17, events=large)
+    if not run.t_events[0].size:
+        return np.inf
+    # From there it grows along one direction, by 2σ v².
+    return run.y[-1, -1] + 1 / (2 * np.abs(spectrum[np.argmax(np.abs(run.y[1:-1, -1]))]) * 1e6)
 
 
 @pytest.mark.parametrize("spectrum", [[0.5, 0.3, -0.4], [0.5, 0.2, 0.1], [0.2, -0.2]])
@@ -73,22 +102,43 @@ def test_blow_up_times(spectrum):
     outer, inner = rng.normal(size=30), rng.normal(size=(30, spectrum.size))
     times = units.blow_up_time(spectrum, outer, inner)
 
-    def field(_, state):
-        return np.concatenate([[spectrum @ state[1:] ** 2], 2 * state[0] * spectrum * state[1:]])
-
-    def large(_, state):
-        return abs(state[0]) - 1e6
-
-    large.terminal = True
     for time, v, u in zip(times, outer, inner, strict=True):
-        run = solve_ivp(field, (0, 1e3), np.array([v, *u]), "DOP853", rtol=1e-12, atol=1e-14, events=large)
-        if np.isinf(time):
-            assert run.t[-1] == 1e3
-            continue
-        # From there it grows along one direction, by 2σ v².
-        rest = 1 / (2 * np.abs(spectrum[np.argmax(np.abs(run.y[1:, -1]))]) * 1e6)
-        assert run.t[-1] + rest == pytest.approx(time, rel=1e-9)
+        assert measured_time(spectrum, v, u) == pytest.approx(time, rel=1e-9)
     assert np.isinf(times).any() == bool(np.all(spectrum > 0))
+
+
+@pytest.mark.parametrize(
+    ("spectrum", "v", "u"),
+    [
+        ([1.0, 0.6, -0.4], 3e-4, [0.5, -0.3, 2.0]),
+        ([1.0, 0.6, -0.4], -3e-4, [0.5, -0.3, 0.2]),
+        ([1.0, 0.6, -0.4], 1e-8, [0.5, -0.3, 2.0]),
+        ([1.0, -0.5], 0.0, [0.3, 0.2]),
+        ([1.0, -0.5], 0.0, [0.1, 1.0]),
+        # Past the saddle at v = 0, as near as a part in 1e5 on either side; and what is slow first, and late fast.
+        ([1.0, -0.5], 0.704645, [0.307714, 1.570921]),
+        ([1.0, -0.5], 0.704655, [0.307714, 1.570921]),
+        ([1.0, 0.1], 1.0, [1e-6, 1.0]),
+    ],
+)
+def test_blow_up_times_of_units_that_hesitate(spectrum, v, u):
+    spectrum, u = np.array(spectrum), np.array(u)
+    (time,) = units.blow_up_time(spectrum, np.array([v]), u[None])
+    assert time == pytest.approx(measured_time(spectrum, v, u), rel=1e-9)
+
+
+@pytest.mark.parametrize("v", [-1.0, -3e-4, 0.0, 1e-8, 0.5])
+@pytest.mark.parametrize("spectrum", [1e-9, 0.5, 1e9])
+def test_blow_up_times_along_one_direction(v, spectrum):
+    """v' = σ (2v² + c), with c = u² - 2v²."""
+    c = 0.3
+    (time,) = units.blow_up_time(np.array([spectrum]), np.array([v]), np.sqrt([[c + 2 * v**2]]))
+    expected = (np.pi / 2 - np.arctan(v * np.sqrt(2 / c))) / (spectrum * np.sqrt(2 * c))
+    assert time == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_unit_at_rest_never_grows():
+    assert np.isinf(units.blow_up_time(np.array([0.5, -0.5]), np.zeros(2), np.array([[1.0, 1.0], [0.0, 0.0]]))).all()
 
 
 def test_a_unit_that_never_grows():

@@ -23,8 +23,7 @@ from stepwell.figures import Claim, Data, Figure, InvalidInput, Origin
 from stepwell.models import PolynomialUnits
 from stepwell.objectives import FeatureMoments
 from stepwell.tasks import GaussianTeacher
-
-from ._linear_networks import drop_times, loss_curve
+from stepwell.theory.units import direction_times, riccati_course
 
 SPECTRA = {"1, ½, ¼": (1.0, 0.5, 0.25), "1, 0.8, 0.1": (1.0, 0.8, 0.1), "1, 1, 0.6, 0.3": (1.0, 1.0, 0.6, 0.3)}
 SPECTRA["1, 0.95"] = (1.0, 0.95)
@@ -93,7 +92,7 @@ def whole_flow(settings: Settings) -> xr.Dataset:
     places = [(seed, scale) for seed in settings.seeds for scale in settings.scales]
     models = [PolynomialUnits.random(**shape, scale=scale, key=jax.random.key(seed)) for seed, scale in places]
     starts = [(np.asarray(model.outer)[:, :, 0], np.asarray(model.inner)) for model in models]
-    predicted = np.array([drop_times(cross, *start) for start in starts])
+    predicted = np.array([direction_times(cross, *start) for start in starts])
     times = np.linspace(0.0, predicted.max() + 5 / strengths[-1], POINTS)
     options: Any = {"rtol": RTOL, "progress": False, "until": times[-1], "record": Record(points=times)}
     run = flow(Ensemble.of(models), objective, **options)
@@ -101,7 +100,7 @@ def whole_flow(settings: Settings) -> xr.Dataset:
     levels = np.append(np.cumsum(strengths[::-1] ** 2)[::-1], 0.0)
     halves = (levels[:-1] + levels[1:]) / 2
     drops = np.array([[_passage(times, loss, half) for half in halves] for loss in losses])
-    curves = np.array([loss_curve(cross, *start, times) for start in starts])
+    curves = np.array([riccati_course(cross, *start, times).loss for start in starts])
     left = cross - np.einsum("rtio,rtij->rtoj", outer, inner)
     gradient = [np.einsum("rtoj,rtij->rtio", left, inner), np.einsum("rtoj,rtio->rtij", left, outer)]
     speed = np.sqrt(sum(np.sum(part**2, axis=(2, 3)) for part in gradient))

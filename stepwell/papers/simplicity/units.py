@@ -15,8 +15,9 @@ from jaxtyping import Float
 
 from stepwell.analysis.style import BLACK, BLUE, GREEN, ORANGE, VERMILION, new_figure, styled
 from stepwell.figures import Claim, Data, Figure, InvalidInput, Origin
+from stepwell.theory.units import blow_up_time
 
-from ._quadratic_units import blow_up_time, dead_fraction, tail
+from ._quadratic_units import dead_fraction, tail
 
 STEP = 0.02
 """Of the time in which a unit of the size of the largest grows by a factor of e, about."""
@@ -112,7 +113,7 @@ def alone(settings: Settings, rng: np.random.Generator) -> xr.Dataset:
     # From here on it is as of one mode: dv/dt = 2σv².
     time = time + 1 / np.abs(2 * np.where(v > 0, rates.max(), rates.min()) * v)
     time = np.where(sizes[-1, 0] >= LARGEST, time, np.nan)
-    predicted = [blow_up_time(rates, float(unit[0, 0]), unit[0, 1:]) for unit in start]
+    predicted = blow_up_time(rates, start[:, 0, 0], start[:, 0, 1:])
     return xr.Dataset({"time": ("unit", time), "predicted": ("unit", predicted)})
 
 

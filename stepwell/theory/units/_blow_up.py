@@ -5,10 +5,12 @@ from jaxtyping import Float
 
 from stepwell._util.arguments import checked
 
-_NODES = np.linspace(-4.5, 4.5, 400)
-"""Of the double exponential formula, $s = \\exp(\\frac\\pi2\\sinh x)$: errors are rounding."""
-_NEWTON = 100
-"""Steps towards a turning point, which approach a root of a convex function from one side. Some ten do."""
+_AHEAD = np.linspace(-4.3, 20.0, 2000)
+"""Of the double exponential formula for what falls exponentially, $s = \\exp(x - e^{-x})$: errors are rounding."""
+_WITHIN = np.linspace(-4.5, 4.5, 400)
+"""The same of an interval, $s = 1/(1 + \\exp(-\\frac\\pi2\\sinh x))$."""
+_STEPS = 100
+"""Towards a turning point, which Newton's method approaches from one side, some ten do; halvings are exact after 60."""
 
 
 @checked
@@ -38,39 +40,56 @@ def blow_up_time(
     >>> sw.theory.units.blow_up_time(np.array([0.5]), np.array([0.01, -0.02]), inner).round(6).tolist()
     [100.0, inf]
     """
-    signs = np.where(outer < 0, -1.0, 1.0)
-    rates = 4 * signs[:, None] * spectrum  # s runs upwards first
+    toward = np.where(outer == 0, np.sum(spectrum * inner**2, axis=1), outer)  # where v goes first
+    # s runs upwards first.
+    rates = 4 * np.where(toward < 0, -1.0, 1.0)[:, None] * np.where(inner == 0, 0.0, spectrum)
     half, first = inner**2 / 2, outer**2
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         turn = _turning(rates, half, first)
         turns = np.isfinite(turn)
-        at = np.where(turns, turn, 0.0)[:, None]
-        scale = np.max(np.abs(rates) * (half > 0), axis=1)
-        nodes, weights = np.exp(np.pi / 2 * np.sinh(_NODES)), np.pi / 2 * np.cosh(_NODES) * (_NODES[1] - _NODES[0])
-        onward = nodes / scale[:, None]
-        # Without a turning point upwards from 0; else downwards from it, s = turn - r².
-        ahead = np.sum(weights * onward / np.sqrt(first[:, None] + _grown(rates, half, onward)), axis=1)
-        grown = _grown(-rates, half * np.exp(rates * at), onward)
-        back = np.sum(weights * onward / np.sqrt(grown), axis=1)
-        # And down from 0 to it, which from there is as far up: s = turn (1 - x²), by Gauss and Legendre.
-        part, gauss = np.polynomial.legendre.leggauss(100)
-        part, gauss = (part + 1) / 2, gauss / 2
-        below = _grown(-rates, half * np.exp(rates * at), at * part**2)
-        until = np.sum(gauss * 2 * at * part / np.sqrt(below), axis=1)
-        forever = np.where(turns, ~np.any((rates < 0) & (half > 0), axis=1), ~np.any((rates > 0) & (half > 0), axis=1))
-        return np.where(forever, np.inf, np.where(turns, until + back, ahead))
+        # Both parts begin at the turning point or the least Q, the only place where 1/√Q can have a sharp peak.
+        at = np.where(turns, turn, _lowest(rates, half))[:, None]
+        least = np.where(turns, 0.0, first + _grown(rates, half, at)[:, 0])[:, None]
+        here, away = half * np.exp(rates * at), np.where(turns, -1.0, 1.0)[:, None]
+        nodes, weights = np.exp(_AHEAD - np.exp(-_AHEAD)), (1 + np.exp(-_AHEAD)) * (_AHEAD[1] - _AHEAD[0])
+        s = nodes / np.abs(rates).max(axis=1, initial=0.0)[:, None]
+        after = np.sum(weights * s / _root(least + _grown(away * rates, here, s)), axis=1)
+        nodes = np.exp(np.pi / 2 * np.sinh(_WITHIN))
+        weights = np.pi / 2 * np.cosh(_WITHIN) / (1 + nodes) * (_WITHIN[1] - _WITHIN[0])
+        s = at * nodes / (1 + nodes)
+        before = np.sum(weights * s / _root(least + _grown(-rates, here, s)), axis=1)
+        grows = np.any(away * rates > 0, axis=1) & (toward != 0)
+        return np.where(grows, before + after, np.inf)
+
+
+def _root(square: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.maximum(square, 1e-300))
 
 
 def _grown(rates: np.ndarray, half: np.ndarray, s: np.ndarray) -> np.ndarray:
     r"""$\sum_d h_d\,(e^{r_ds} - 1)$, of each unit at its own s."""
-    return np.einsum("ud,uds->us", half, np.expm1(np.minimum(rates[:, :, None] * s[:, None], 700.0)))
+    terms = (h * np.expm1(np.minimum(r * s, 700.0)) for r, h in zip(rates.T[..., None], half.T[..., None], strict=True))
+    return sum(terms, np.zeros(s.shape))
 
 
 def _turning(rates: np.ndarray, half: np.ndarray, first: np.ndarray) -> np.ndarray:
     """The first root of Q upwards from 0, of each unit; nan where there is none."""
     s = np.zeros(first.size)
-    for _ in range(_NEWTON):
+    for _ in range(_STEPS):
         slope = np.sum(half * rates * np.exp(rates * s[:, None]), axis=1)
         height = first + _grown(rates, half, s[:, None])[:, 0]
         s = np.where(slope < 0, s - height / slope, np.nan)
-    return np.where(s < 1e6 / np.abs(rates).max(initial=1.0), s, np.nan)
+    return s
+
+
+def _lowest(rates: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """Where Q is least, upwards from 0, of each unit that has any growing rate."""
+    slopes = half * rates
+    rising, falling = (np.sum(np.maximum(sign * slopes, 0.0), axis=1) for sign in (1, -1))
+    slowest = np.min(np.abs(rates), axis=1, where=slopes != 0, initial=np.inf)
+    low, high = np.zeros(len(rates)), np.log(np.maximum(falling / rising, 1.0)) / (2 * slowest)
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        falls = np.sum(slopes * np.exp(rates * middle[:, None]), axis=1) < 0
+        low, high = np.where(falls, middle, low), np.where(falls, high, middle)
+    return low

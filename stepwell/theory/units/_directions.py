@@ -68,16 +68,16 @@ def riccati_course(
 
     With $Q = (U; V)$, a unit a column, and F the matrix of $\mathbb E\,yz^\top$ off its diagonal, the flow of balanced
     weights, $U^\top U = V^\top V$, is $\tau\dot Q = FQ - \tfrac12 QQ^\top Q$ (Fukumizu). In the eigenvectors of F, with
-    eigenvalues f, $\phi = (e^{2ft} - 1)/(2f)$ and $B = \sqrt\phi\,Q(0)$, its solution is
-    $QQ^\top = E\,B(1 + B^\top B)^{-1}B^\top E$, $E = e^{ft}/\sqrt\phi$, where no number is large but B, whose
-    singular values b enter as $b^2/(1 + b^2)$. Where weights of size w are not balanced, the loss is off by the order
-    of $w^2$ of what it is at first.
+    falling eigenvalues f, and $\phi = (e^{2ft} - 1)/(2f)$, let $Q(0) = LO$ with L lower triangular and
+    $OO^\top = 1$, and $L'_{ij} = L_{ij}\sqrt{\phi_i/\phi_j}$. Its solution is
+    $QQ^\top = E\,L'(\phi^{-1} + L'^\top L')^{-1}L'^\top E$, $E = e^{ft}/\sqrt\phi$, where no number grows with t.
+    Where weights of size w are not balanced, the loss is off by the order of $w^2$ of what it is at first.
 
     **Arguments:**
 
     - `cross`: $\mathbb E\,yz^\top$ of outputs and inputs, with $\mathbb E\,zz^\top = 1$.
     - `outer`, `inner`: the initial weights $v_i$ and $u_i$, a unit a row.
-    - `times`: the times, above 0 and in units of τ.
+    - `times`: the times, from 0 on, in units of τ.
 
     **Returns:** the `LinearCourse`: at each of `times` the map, and how far the loss is above its least.
 
@@ -90,12 +90,20 @@ def riccati_course(
     count, dim = cross.shape
     block = np.zeros((dim + count, dim + count))
     block[:dim, dim:], block[dim:, :dim] = cross.T, cross
-    rates, vectors = np.linalg.eigh(block)
+    rates, vectors = (part[..., ::-1] for part in np.linalg.eigh(block))
     start = vectors.T @ np.concatenate([inner.T, outer.T])
+    lower = np.transpose(np.linalg.qr(start.T, mode="r"))
     power = 2 * rates * times[:, None]
-    phi = np.where(power == 0, times[:, None], times[:, None] * np.expm1(power) / np.where(power == 0, 1.0, power))
-    left, sizes, _ = np.linalg.svd(np.sqrt(phi)[:, :, None] * start, full_matrices=False)
-    parts = (np.exp(power / 2) / np.sqrt(phi))[:, :, None] * left * (sizes / np.hypot(1.0, sizes))[:, None]
-    whole = vectors @ (parts @ np.swapaxes(parts, 1, 2)) @ vectors.T
+    shrunk = np.where(power == 0, 1.0, -np.expm1(-np.abs(power)) / np.where(power == 0, 1.0, np.abs(power)))
+    # φ, of growing modes divided by e^(2ft); not 0 at t = 0.
+    slow = np.maximum(times[:, None] * shrunk, 1e-300)
+    log = (np.maximum(power, 0.0) + np.log(slow)) / 2
+    columns = log[:, : lower.shape[1]]
+    graded = lower * np.exp(np.minimum(log[:, :, None] - columns[:, None], 0.0))
+    rest = np.exp(-np.minimum(columns, 300.0))[:, :, None] * np.eye(lower.shape[1])
+    factor = np.linalg.qr(np.concatenate([graded, rest], axis=1), mode="r")
+    parts = np.linalg.solve(np.swapaxes(factor, 1, 2), np.swapaxes(graded, 1, 2))
+    parts *= (np.exp(np.minimum(power, 0.0) / 2) / np.sqrt(slow))[:, None]
+    whole = vectors @ (np.swapaxes(parts, 1, 2) @ parts) @ vectors.T
     maps = whole[:, dim:, :dim]
     return LinearCourse(times, np.sum((cross - maps) ** 2, axis=(1, 2)), maps)
