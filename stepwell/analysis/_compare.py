@@ -36,7 +36,7 @@ class ComparedDrop(NamedTuple):
     - `predicted`, `measured`: the times $t/\tau$; nan where there is none, or where rates are not known.
     - `predicted_step`, `measured_step`: the same as steps; nan where there are none.
     - `uncertainty`: that of the predicted time, in $t/\tau$: of 100 at least some 95 are off by less. Nan for a finite
-      sample.
+      sample, and for training in steps, which is later than the flow.
     - `error`: measured / predicted − 1.
     - `level`: the loss predicted after the drop.
     - `measured_level`: the loss on the plateau after it, halfway to the next drop by the logarithm of time, and after
@@ -225,7 +225,7 @@ def compare(trajectory: xr.Dataset, task: LinearTask, *, sample: Moments | Sampl
         drops = []
         for place, drop in enumerate(measured):
             when, predicted = axis.time(drop.time), _predicted(predictions[number], place, axis)
-            predicted = (*predicted[:-1], np.nan if sample is not None else predicted[-1])
+            predicted = (*predicted[:-1], np.nan if sample is not None or axis.stepped else predicted[-1])
             late = drop.status == "not reached" and predicted[2] > axis.times[-1]
             component, head = brought.get(place, (None, None))
             compared = ComparedDrop(

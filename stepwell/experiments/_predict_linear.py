@@ -75,7 +75,8 @@ def drops_of(experiment: Experiment, theory: Described) -> tuple[tuple[DropForec
     for drop in made:
         step = None if per_step is None else float(drop.time) / per_step
         head, component = (None if place is None else place + 1 for place in (drop.head, drop.component))
-        off = None if experiment.objective.kind in FINITE else float(drop.uncertainty)
+        flows = training.kind == "flow" and experiment.objective.kind not in FINITE
+        off = float(drop.uncertainty) if flows else None
         drops.append(DropForecast(float(drop.time), off, step, head, component))
     return tuple(drops[: len(theory.levels) - 1]), made.reason or ""
 

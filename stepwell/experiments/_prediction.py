@@ -36,8 +36,9 @@ class Level:
 class DropForecast:
     """A drop of the loss: the time t/τ at which it is halfway down, its step if there are steps, who makes it.
 
-    Of 100 times at least some 95 are off by less than their `uncertainty`, in t/τ; None where finitely many sequences
-    are trained on, in which case it is not known. Head and component count from 1; None is all of them.
+    Of 100 times at least some 95 are off by less than their `uncertainty`, in t/τ. It is that of the flow at infinitely
+    many sequences: None for training in steps, which is later, and on finitely many sequences. Head and component count
+    from 1; None is all of them.
     """
 
     time: float

@@ -94,6 +94,7 @@ def curve_view(experiment: Experiment, trajectory: xr.Dataset, points: Points) -
         "levels": np.zeros(0),
         "level_names": [],
         "drop_times": np.zeros(0),
+        "drop_uncertainties": np.zeros(0),
         "drop_names": [],
         "measured_times": np.zeros(0),
         "table": {"columns": [], "rows": []},

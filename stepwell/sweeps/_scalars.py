@@ -90,7 +90,7 @@ def drops(measured: Measured) -> Scalars:
 def predicted(measured: Measured) -> Scalars:
     """The same times, predicted from the initial weights, each with its uncertainty, and why some are withheld.
 
-    Not a number where the theory has none; uncertainties are not known where finitely many sequences are trained on.
+    Not a number where the theory has none; uncertainties are those of flows at infinitely many sequences.
     """
     most = np.isfinite(_levels(measured.built)).sum(axis=1) - 1
     times, uncertainties = np.full((2, measured.built.size, int(most.max())), np.nan)

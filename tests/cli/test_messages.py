@@ -36,7 +36,7 @@ REFUSED = {
     "train.py --white_cov true": "there is no argument true; see train.py --help",
     "train.py --oux 3": "there is no flag --oux; did you mean --out?",
     "reproduce --list": "there is no flag --list; see stepwell reproduce --help",
-    "reproduce fig99": "there is no target 'fig99'; the targets are linear, softmax, linear/fig1,",
+    "reproduce fig99": "there is no target 'fig99'; the targets are linear, simplicity, softmax, linear/fig1,",
     "reproduce fig3": "the target fig3 is linear/fig3 or softmax/fig3; write one of them",
     "predict --dims 3 4 --init 100": "there is no flag --init here; write --scale",
     "predict --dims 3 4 --scale 100": "the task kind regression has no field 'dims'; leave it out, or give --t",

@@ -118,10 +118,12 @@ def test_the_levels_of_a_sample_are_its_own(capsys: pytest.CaptureFixture[str]):
     np.testing.assert_allclose(found["levels"], LEVELS, rtol=0.3)
 
 
-def test_times_of_a_finite_sample_have_no_uncertainty(capsys: pytest.CaptureFixture[str]):
-    """That of infinitely many sequences is too small for them by far."""
+def test_times_of_a_finite_sample_and_of_steps_have_no_uncertainty(capsys: pytest.CaptureFixture[str]):
+    """That of the flow at infinitely many sequences is too small for them."""
     words = [*TASK, "--objective", "moments", "--sequences", "2000", "--scale", "1e-3"]
     assert {drop["uncertainty"] for drop in predicted(capsys, *words)["drops"]} == {None}
+    steps = [*TASK, "--training", "descent", "--scale", "1e-3"]  # later than the flow by more than its uncertainty
+    assert {drop["uncertainty"] for drop in predicted(capsys, *steps)["drops"]} == {None}
     assert all(drop["uncertainty"] > 0 for drop in predicted(capsys, *TASK, "--scale", "1e-3")["drops"])
     assert main(["predict", *words]) == 0
     first = capsys.readouterr().out.split("head  component\n")[1].splitlines()[0]

@@ -282,7 +282,7 @@ class Judge:
         self.add("level of a plateau", document["levels"], levels, allowed)
         self.add("loss of the optimum", document["final_loss"], levels[-1], allowed)
         for drop, half in zip(document["drops"], (levels[:-1] + levels[1:]) / 2, strict=False):
-            if truth.axis != "time":
+            if truth.axis != "time" or drop["uncertainty"] is None:
                 continue
             covered = self.covered.setdefault(truth.settings["model"]["kind"], [])
             true = truth.flows[0].passage(half) * truth.factor
