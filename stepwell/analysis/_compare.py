@@ -15,6 +15,7 @@ from jaxtyping import Float
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.paper_time import PAPER_UNIT
+from stepwell._util.runs import with_runs
 from stepwell._util.types import Normalization
 from stepwell.dynamics import weight_factor
 from stepwell.objectives import Moments, Sampled
@@ -190,6 +191,7 @@ def compare(trajectory: xr.Dataset, task: LinearTask, *, sample: Moments | Sampl
     >>> table["predicted"].round().tolist(), table["measured"].round().tolist()
     ([9.0, 36.0], [9.0, 36.0])
     """
+    trajectory = with_runs(trajectory)
     weights = weights_of(trajectory)
     units = convention(trajectory, task, weights)
     predictor = linear.PREDICTORS[weights.theory]

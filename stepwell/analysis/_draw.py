@@ -14,6 +14,7 @@ from matplotlib.ticker import NullFormatter
 from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
+from stepwell._util.runs import with_runs
 from stepwell._util.text import after_the_end
 from stepwell.tasks import Batch
 from stepwell.theory import LinearTask, linear
@@ -48,6 +49,7 @@ def curve_axis(trajectory: xr.Dataset) -> str:
 
 def run_of(trajectory: xr.Dataset, run: int) -> xr.Dataset:
     """One run of an ensemble, still with the dimension `run`."""
+    trajectory = with_runs(trajectory)
     size = trajectory.sizes["run"] if "run" in trajectory.dims else 0
     if not -size <= run < size:
         raise InvalidInput(f"run is {run}; the trajectory has {size} runs, counted from 0")
@@ -160,6 +162,7 @@ def draw_staircase(
     >>> figure.axes[0].get_xlabel()
     'training step'
     """
+    trajectory = with_runs(trajectory)
     axis = curve_axis(trajectory)
     points = trajectory[axis].values.astype(float)
     compared = task if isinstance(task, Comparison) or task is None else _compared(trajectory, task)

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from stepwell import models
 from stepwell._util.errors import InvalidInput
 from stepwell._util.recipes import imported_class
+from stepwell._util.runs import with_runs
 from stepwell.models import AbstractAttention, AbstractModel, theory_of
 from stepwell.trajectory import model_at, model_settings
 
@@ -57,6 +58,7 @@ def _over_points(
 
 def weights_of(trajectory: xr.Dataset) -> Weights:
     """The weights in a trajectory of `descend` or `flow`; `InvalidInput` if it is not of an attention with a theory."""
+    trajectory = with_runs(trajectory)
     axis = weight_axis(trajectory)
     for model, theory in _candidates(trajectory).items():
         dims = {name: {"run", axis, *dims} for name, dims in model.weight_dims.items()}
@@ -111,6 +113,7 @@ def recorded(trajectory: xr.Dataset, model: AbstractModel | None) -> Recorded:
 
     Where the provenance names none, weights called as those of separate or merged attention are these.
     """
+    trajectory = with_runs(trajectory)
     if model is not None:
         template = model_at(trajectory, model)
     elif "class" in model_settings(trajectory):

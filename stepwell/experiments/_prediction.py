@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.progress import Meter
+from stepwell._util.runs import with_runs
 
 from ._experiment import Built, Experiment
 from ._kind import note_of
@@ -242,7 +243,7 @@ def compare_run(trajectory: "xr.Dataset") -> "Comparison":
     from ._predict_linear import sample_of
     from ._run import experiment_and_seeds
 
-    experiment, seeds = experiment_and_seeds(trajectory)
+    experiment, seeds = experiment_and_seeds(trajectory := with_runs(trajectory))
     if reason := no_comparison(experiment):
         raise InvalidInput(f"{reason}; nothing is compared")
     each = [experiment.replace(seed=seed) for seed in seeds or [experiment.seed]]

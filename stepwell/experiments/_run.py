@@ -132,7 +132,8 @@ def remembering(trajectory: "xr.Dataset", experiment: Experiment, seeds: list[in
 def experiment_and_seeds(trajectory: "xr.Dataset") -> tuple[Experiment, list[int] | None]:
     """The experiment of the first run in a trajectory, and the seeds of its runs if they are of several.
 
-    Seeds are those of the coordinate `run`: some runs may have been taken, or put into another order.
+    Seeds are those of the coordinate `run`: some runs may have been taken, or put into another order. Others than those
+    that were trained are refused.
     """
     try:
         document = json.loads(trajectory.attrs["experiment"])
@@ -141,8 +142,12 @@ def experiment_and_seeds(trajectory: "xr.Dataset") -> tuple[Experiment, list[int
         raise InvalidInput("the trajectory does not say which experiment it is of; it was made of objects") from None
     experiment = Experiment.from_dict(document, "the trajectory")
     seeds = trajectory["run"].values.ravel().tolist() if "run" in trajectory.coords else []
-    if not seeds or not all(isinstance(seed, int) for seed in seeds):
-        raise InvalidInput(f"the coordinate run of the trajectory is {seeds}; it must have the seeds of the experiment")
+    known = [experiment.seed] if several is None else several
+    if not seeds or not all(isinstance(seed, int) for seed in seeds) or not set(seeds) <= set(known):
+        raise InvalidInput(
+            f"the coordinate run of the trajectory is {seeds}; it must have the seeds of the experiment, "
+            f"which are {known}; of runs that were put together, as by xr.concat, give each alone"
+        )
     return experiment.replace(seed=seeds[0]), None if several is None and len(seeds) == 1 else seeds
 
 

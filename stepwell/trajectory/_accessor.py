@@ -9,6 +9,7 @@ import xarray as xr
 
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
+from stepwell._util.runs import with_runs
 from stepwell.models import AbstractModel
 
 from ._build import model_at
@@ -22,7 +23,7 @@ class Accessor:
     """
 
     def __init__(self, trajectory: xr.Dataset):
-        self._trajectory = trajectory
+        self._trajectory = with_runs(trajectory)
 
     def plot(self, task: Any = None, **options: Any) -> Any:
         """Return the loss with the theory of a `task`, by default of the experiment: `stepwell.draw_staircase`."""

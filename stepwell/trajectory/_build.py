@@ -14,6 +14,7 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.paper_time import PAPER_UNIT, TIME_UNIT
 from stepwell._util.recipes import digest, packed, recipe_of
+from stepwell._util.runs import with_runs
 from stepwell._util.versions import versions
 from stepwell.models import AbstractModel, is_attention
 from stepwell.tasks import AbstractTask
@@ -125,6 +126,7 @@ def model_at(trajectory: xr.Dataset, template: Model | None = None, *, run: int 
     >>> np.allclose(objective(sw.trajectory.model_at(trajectory)), trajectory.loss[0, -1])
     True
     """
+    trajectory = with_runs(trajectory)
     axis = "snapshot" if "snapshot" in trajectory.dims else "time"
     owner = described_class(trajectory) if template is None else type(template)
     dims: Any = (owner if template is None else template).weight_dims

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -313,6 +314,30 @@ def test_the_experiment_of_several_seeds_is_that_of_the_first():
     np.testing.assert_allclose(again["loss"], experiment.replace(seed=2).run(progress=False)["loss"], rtol=1e-9)
     with pytest.raises(InvalidInput, match="must have the seeds"):
         Experiment.of(runs.assign_coords(run=["a", "b"]))
+    for wrong in (runs.assign_coords(run=[0, 2]), xr.concat([runs, runs.assign_coords(run=[8, 9])], "run")):
+        with pytest.raises(InvalidInput, match=r"the seeds of the experiment, which are \[4, 2\].* give each alone"):
+            wrong.stepwell.compare()
+    alone = experiment.run(progress=False)
+    with pytest.raises(InvalidInput, match=r"is \[3\]; it must have the seeds of the experiment, which are \[0\]"):
+        sw.rerun(alone.assign_coords(run=[3]), progress=False)
+
+
+def test_a_run_that_is_taken_out_is_that_run():
+    """Whether or not it keeps the dimension `run`."""
+    experiment = Experiment(task={"dim": 2, "context": 9, "directions": "axes"}, model={"scale": 0.02})
+    runs, task = experiment.run(seeds=[5, 6], progress=False), cast(Any, experiment.build_task())
+    for out in (runs.isel(run=1), runs.sel(run=6)):
+        kept = runs.isel(run=[1])
+        for compared in (lambda run: run.stepwell.compare(), compare_run, lambda run: sw.compare(run, task)):
+            pd.testing.assert_frame_equal(compared(out).table, compared(kept).table)
+        for draw in (lambda run: run.stepwell.plot(), sw.draw_staircase, lambda run: sw.draw_staircase(run, task)):
+            first, second = (draw(run).axes[0] for run in (out, kept))
+            for one, other in zip(first.lines, second.lines, strict=True):
+                np.testing.assert_array_equal(one.get_xydata(), other.get_xydata())
+        for name, value in out.stepwell.model().weights().items():
+            np.testing.assert_array_equal(value, kept.stepwell.model().weights()[name])
+        xr.testing.assert_identical(sw.analysis.effective_map(out), sw.analysis.effective_map(kept))
+        assert len(sw.draw_weights(out).axes) == 3 and repr(out.stepwell) == repr(kept.stepwell)
 
 
 # ---- tasks and models of one's own ----
