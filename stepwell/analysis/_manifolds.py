@@ -99,7 +99,9 @@ def effective_width(
     >>> np.unique(sw.analysis.effective_width(trajectory)).tolist()
     [0, 1, 2]
     """
-    tolerance = checks.number("tolerance", tolerance, least=0.0, most=1.0, above=True)
+    tolerance = checks.number("tolerance", tolerance, least=0.0, above=True)
+    if tolerance >= 1:
+        raise InvalidInput(f"tolerance is {tolerance:g}; give one below 1, or all weights count as nothing")
     along, units, relation = _units(trajectory, relation, model)
     allowed = tolerance * _distance(units, 0, relation).max(axis=1, keepdims=True)
     made = np.zeros(units.shape[:2], int)

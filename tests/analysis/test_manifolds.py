@@ -140,6 +140,13 @@ def test_attention_is_a_network_of_its_heads():
         np.testing.assert_allclose(*(manifold_distance(each, width).values for each in runs), rtol=1e-3)
 
 
+def test_a_tolerance_of_all_weights_is_refused():
+    run = flow(drawn("linear", 2), LINEAR, until=1.0, progress=False)
+    for tolerance in (0.0, 1.0):
+        with pytest.raises(InvalidInput, match="tolerance"):
+            effective_width(run, tolerance)
+
+
 def test_models_without_a_known_relation_are_refused():
     run = flow(
         ActivationUnits.random(dim=2, units=2, nonlinearity="tanh", scale=0.1, key=KEY),

@@ -121,6 +121,13 @@ class TestControls:
         assert failing({**data, "schedule": late}) == {"first-drop"} | KNOWN
 
 
+def test_the_share_of_the_first_plateau_is_not_judged(data):
+    """It is 1 whatever the times."""
+    (claim,) = (claim for claim in fig4.FIGURE.claims(data, QUICK) if claim.id == "in-time")
+    labels = [f"R = {rank}, m = {m}" for rank in QUICK.ranks for m in range(1, DIM)]
+    assert [value.label for value in claim.values] == labels
+
+
 class TestRace:
     def test_an_aligned_head_takes_one_over_its_size(self):
         """v = k = q along one component: v' = v²."""

@@ -28,6 +28,31 @@ def test_other_conditions_fail(data, failing):
     assert failing({**data, "points": wrong}) - KNOWN == expected
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_at_a_point_found_fails(data, failing, value: float):
+    points = data["points"].copy(deep=True)
+    points["gradient"].loc[{"network": "quadratic"}] = value
+    assert failing({**data, "points": points}) - KNOWN == {"listed", "conditions", "degrees", "images"}
+    points = data["points"].copy(deep=True)
+    points["change"].loc[{"network": "quadratic", "seed": 200}] = value
+    assert failing({**data, "points": points}) - KNOWN == {"same-map"}
+    ways = data["zero-inner"].copy(deep=True)
+    ways["slope"][0, 0] = value
+    assert "zero-inner-slope" in failing({**data, "zero-inner": ways})
+
+
+def test_a_search_that_found_none_is_counted(data):
+    points = data["points"].copy(deep=True)
+    for name, value in {"found": False, "gradient": np.nan, "change": np.nan}.items():
+        points[name].loc[{"network": "quadratic", "seed": 200}] = value
+    claims = figure.claims({**data, "points": points}, figure.FIGURE.at(quick=True))
+    before = figure.claims(data, figure.FIGURE.at(quick=True))
+    for claim, other in zip(claims[:5], before[:5], strict=True):
+        assert claim.passed and len(claim.values) < len(other.values)
+        none = int((~data["points"]["found"]).sum())
+        assert f"{none} of 6 searches" in other.statement and f"{none + 1} of 6 searches" in claim.statement
+
+
 def test_a_slope_of_the_other_sign_fails(data, failing):
     ways = data["zero-inner"]
     assert failing({**data, "zero-inner": ways.assign(predicted=-ways["predicted"])}) - KNOWN == {"zero-inner-slope"}

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 
 from stepwell.papers.simplicity import manifolds as figure
 from stepwell.papers.simplicity._networks import NETWORKS, Landscape
@@ -31,6 +32,24 @@ def test_another_kind_of_point_fails(data, failing, name: str, claim: str):
     zero = data["zero"].copy(deep=True)
     zero[name] = zero[name] + 1
     assert failing({**data, "zero": zero}) == {claim}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_velocities_that_are_not_finite_fail(data, failing, value: float):
+    tangent = data["tangent"].copy(deep=True)
+    tangent["off"].loc[{"network": "quadratic"}] = value
+    assert failing({**data, "tangent": tangent}) == {"tangent", "images", "conditions"}
+
+
+def test_fewer_negative_directions_than_without_the_unit_fail(data, failing):
+    zero = data["zero"].copy(deep=True)
+    zero["negative"] = xr.where(zero["network"] == "tanh", -1, zero["negative"])
+    assert failing({**data, "zero": zero}) == {"negative-directions"}
+
+
+def test_searches_that_found_none_are_counted(data):
+    claims = figure.claims({**data, "zero": data["zero"].isel(point=slice(1))}, figure.FIGURE.at(quick=True))
+    assert all("5 of 6 searches" in claim.statement for claim in claims[-2:])
 
 
 def test_the_block_of_a_zero_unit():

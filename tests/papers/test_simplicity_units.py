@@ -37,6 +37,13 @@ def test_times_without_a_turning_point_fail(data, failing):
     assert failing({**data, "alone": alone}) == {"blow-up"}
 
 
+@pytest.mark.parametrize(("name", "value"), [("predicted", np.inf), ("time", np.nan)])
+def test_times_that_are_missing_fail(data, failing, name: str, value: float):
+    alone = data["alone"].copy(deep=True)
+    alone[name][::2] = value
+    assert failing({**data, "alone": alone}) == {"blow-up"}
+
+
 def test_if_all_units_grew_the_claim_would_fail(data, failing):
     dead = data["dead"]
     assert failing({**data, "dead": dead.assign(fraction=0 * dead["fraction"])}) == {"dead"}

@@ -51,6 +51,15 @@ def test_times_of_directions_are_those_of_logistic_modes():
     np.testing.assert_allclose((strengths - products) ** 2, strengths**2 / 2, rtol=1e-6)
 
 
+def test_modes_of_no_strength_are_never_learned():
+    rng = np.random.default_rng(0)
+    left, right = (np.linalg.qr(rng.normal(size=(3, 3)))[0] for _ in range(2))
+    start = weights(1e-4)[1], weights(1e-4, seed=1)[1]
+    for cross, rank in ((np.diag([1.0, 0.5, 0.0]), 2), (np.outer(left[0], right[0]), 1), (np.zeros((3, 3)), 0)):
+        times = units.direction_times(cross, *start)
+        assert np.all((times[:rank] > 0) & np.isfinite(times[:rank])) and np.all(times[rank:] == np.inf)
+
+
 @pytest.mark.parametrize("cross", [CROSS, np.diag([1.0, 0.4])], ids=["wide", "square"])
 @pytest.mark.parametrize("size", [1e-2, 1e-4])
 @pytest.mark.parametrize("count", [1, 2, 3, 12])

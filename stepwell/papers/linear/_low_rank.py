@@ -342,18 +342,19 @@ def claims(data: Data, settings: Settings, *, source: str) -> list[Claim]:
     shares = []
     for rank in ranks:
         of_rank = times.sel(rank=rank).values
+        later = settings.left(rank) & (np.arange(DIM) > 0)
         share = np.median(np.diff(of_rank, axis=1, prepend=0.0) / of_rank, axis=0)
-        shares.append(np.where(settings.fresh(rank), share / SHARE, SHARE / share)[settings.left(rank)])
+        shares.append(np.where(settings.fresh(rank), share / SHARE, SHARE / share)[later])
     return [
         *(_rank_claim(rank, scaled[rank], predicted, settings, paper, few) for rank in ranks),
         paper.at_least(
             "in-time",
             f"In training time, too: in the median of {settings.seeds} seeds at least a fifth of all training up to "
             "its end is spent on plateau m where R divides m, and less elsewhere: how many times that share is above a "
-            "fifth there, or below it elsewhere, one for each rank and m",
+            "fifth there, or below it elsewhere, one for each rank and m > 0 (of m = 0 it is all by definition)",
             predicted=1.0,
             measured=np.concatenate(shares),
-            labels=[f"R = {rank}, m = {m}" for rank in ranks for m in np.flatnonzero(settings.left(rank))],
+            labels=[f"R = {rank}, m = {m}" for rank in ranks for m in np.flatnonzero(settings.left(rank)) if m],
             basis="the share was chosen on other seeds",
             counted="plateaus",
             unless=few,

@@ -11,11 +11,10 @@ from matplotlib.patches import Rectangle
 from stepwell.analysis.style import BLACK
 
 
-def chosen(values: xr.DataArray, where: Any) -> xr.DataArray:
-    """Those values that are chosen, and known, in one row, each with its coordinates."""
-    kept = xr.broadcast(values, where)[1] if isinstance(where, xr.DataArray) else xr.full_like(values, where, bool)
-    kept = kept.transpose(*values.dims) & np.isfinite(values)
-    return values.stack(place=values.dims)[kept.values.ravel()]
+def chosen(values: xr.DataArray, where: xr.DataArray) -> xr.DataArray:
+    """Those values that are chosen, in one row, each with its coordinates; what is infinite is nan, which fails."""
+    kept = xr.broadcast(values, where)[1].transpose(*values.dims)
+    return values.where(np.isfinite(values)).stack(place=values.dims)[kept.values.ravel()]
 
 
 def draw_table(axes: Axes, sizes: xr.DataArray, boxed: xr.DataArray, *, rows: Sequence[str], floor: float) -> Any:

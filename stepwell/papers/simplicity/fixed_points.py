@@ -113,6 +113,7 @@ def simulate(settings: Settings) -> Data:
     coords = {"seed": seeds, "network": names, "construction": list(CONSTRUCTIONS)}
     gradient = xr.DataArray(np.full([len(each) for each in coords.values()], np.nan), coords)
     change = gradient.copy()
+    found = xr.DataArray(np.zeros([len(seeds), len(names)], bool), {"seed": seeds, "network": names})
     ways: dict[int, xr.Dataset] = {}
     for name in names:
         for seed in seeds:
@@ -126,12 +127,14 @@ def simulate(settings: Settings) -> Data:
             losses, gradients = landscape(wide)
             before = landscape(narrow[None])[0][0]
             place = {"seed": seed, "network": name}
+            found.loc[place] = True
             gradient.loc[place] = np.abs(gradients).max(axis=(1, 2))
             change.loc[place] = np.abs(losses - before) / (1 + before)
             if name == "ReLU":
                 ways[seed] = leave(landscape, narrow, rng)
     applies = [[each.applies(NETWORKS[name]) for name in names] for each in CONSTRUCTIONS.values()]
-    points = xr.Dataset({"gradient": gradient, "change": change, "applies": (("construction", "network"), applies)})
+    points = xr.Dataset({"gradient": gradient, "change": change, "found": found})
+    points["applies"] = ("construction", "network"), applies
     points["listed"] = "construction", [each.listed for each in CONSTRUCTIONS.values()]
     made = {"points": points}
     return {**made, "zero-inner": xr.concat(list(ways.values()), dim=xr.Variable("seed", list(ways)))} if ways else made
@@ -177,7 +180,7 @@ def leave(landscape: Landscape, narrow: Weights, rng: np.random.Generator) -> xr
 
 def claims(data: Data, settings: Settings) -> list[Claim]:
     points = data["points"]
-    applies, listed, gradient = points["applies"], points["listed"], points["gradient"]
+    applies, listed, gradient, found = (points[name] for name in ("applies", "listed", "gradient", "found"))
     theorem = Origin("paper", "Theorem 1")
     ours = Origin("theory", "docs/differences.md: fixed points of units that the paper does not list")
     stationary: Any = {
@@ -185,19 +188,21 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         "basis": f"the narrow point's own, at most {STATIONARY:g}, times coefficients below ten",
         "counted": "networks",
     }
-    powers = xr.DataArray(["square", "cube"], dims="power")
+    searched = f"{int((~found).sum())} of {found.size} searches for points of two units found none"
+    powers, images = (gradient["construction"].isin(names) & applies for names in (["square", "cube"], ["odd", "even"]))
     all_claims = [
         theorem.at_most(
             "listed",
             "Fixed points of two units give fixed points of three, by each construction of the paper (i–iv) whose "
-            "condition the network meets: largest entry of the gradient",
-            measured=chosen(gradient, applies & listed),
+            f"condition the network meets ({searched}): largest entry of the gradient",
+            measured=chosen(gradient, applies & listed & found),
             **stationary,
         ),
         theorem.close(
             "same-map",
-            "By each construction whose condition the network meets the loss stays the same: change relative to 1 + L",
-            measured=chosen(points["change"], applies),
+            "By each construction whose condition the network meets the loss stays the same: change relative to 1 + L "
+            f"({searched})",
+            measured=chosen(points["change"], applies & found),
             tolerance=1e-12,
             basis="rounding of the predictions",
             counted="networks",
@@ -205,9 +210,9 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         Origin("theory", "the condition of each construction", explored=True).at_least(
             "conditions",
             "Where the network does not meet the condition the same construction gives no fixed point: largest entry "
-            "of the gradient",
+            f"of the gradient ({searched})",
             predicted=MOVING,
-            measured=chosen(gradient, ~applies),
+            measured=chosen(gradient, ~applies & found),
             required=REQUIRED,
             basis="10,000 times what counts as zero; ReLU units active on the same examples are linear there",
             counted="networks",
@@ -215,15 +220,15 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         ours.at_most(
             "degrees",
             "A unit of degree p in u gives fixed points (bv, au) too, with v → (1 − a^p b)v: largest entry of the "
-            "gradient",
-            measured=chosen(gradient.sel(construction=powers.values), applies.sel(construction=powers.values)),
+            f"gradient ({searched})",
+            measured=chosen(gradient, powers & found),
             **stationary,
         ),
         ours.at_most(
             "images",
             "So do images of a unit: (−gv, −u) if φ is odd in u, (gv, −u) if it is even, v → (1 − g)v: largest entry "
-            "of the gradient",
-            measured=chosen(gradient.sel(construction=["odd", "even"]), applies.sel(construction=["odd", "even"])),
+            f"of the gradient ({searched})",
+            measured=chosen(gradient, images & found),
             **stationary,
         ),
     ]
@@ -232,7 +237,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
 
 def _slope_claims(ways: xr.Dataset | None) -> list[Claim]:
     missing: Any = {"unless": "" if ways is not None else "no fixed point of a ReLU network"}
-    lowest = [] if ways is None else ways["slope"].min("direction")
+    lowest = [] if ways is None else ways["slope"].min("direction", skipna=False)
     return [
         Origin("paper", "Theorem 1 (iii)", explored=True).at_least(
             "zero-inner",
@@ -254,7 +259,7 @@ def _slope_claims(ways: xr.Dataset | None) -> list[Claim]:
             "largest difference over 64 directions, relative to 1 + L",
             measured=[]
             if ways is None
-            else abs(ways["slope"] - ways["predicted"]).max("direction") / (1 + ways["loss"]),
+            else abs(ways["slope"] - ways["predicted"]).max("direction", skipna=False) / (1 + ways["loss"]),
             tolerance=10 * ROUNDING,
             basis="rounding of the loss over the step; the loss is quadratic along d",
             **missing,

@@ -161,7 +161,9 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     zero = data.get("zero")
     missing: Any = {"unless": "" if zero is not None else "no zero unit beside a fixed point", "counted": "points"}
     names = [] if zero is None else _names(zero)
-    smooth = [] if zero is None else (zero["negative"] >= 0).values
+    smooth = [] if zero is None else [NETWORKS[name].smooth for name in zero["network"].values]
+    searches = len(settings.seeds) * sum(NETWORKS[name].order > 0 for name in settings.networks)
+    searched = f"{searches - len(names)} of {searches} searches for points of two units found none"
     ours = Origin("theory", "docs/theory/units.md: the zero unit")
     return [
         Origin("paper", "Theorem 3").at_most(
@@ -192,7 +194,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             "negative-directions",
             "A zero unit adds negative directions to the Hessian only where φ is linear in u for small u: one beside "
             "two linear or convolutional units, as many as outputs with tanh, none with x tanh x, quadratic and cubic "
-            "units and attention",
+            f"units and attention ({searched})",
             predicted=[] if zero is None else zero["predicted_negative"].values[smooth],
             measured=[] if zero is None else zero["negative"].values[smooth],
             labels=np.array(names)[smooth],
@@ -202,7 +204,8 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         ours.close(
             "order",
             "So two kinds of point are called saddles: along the weights of a zero unit the loss falls with the second "
-            "power of their size where φ is linear for small u, and else with the third or fourth: exponent",
+            "power of their size where φ is linear for small u, and else with the third or fourth: exponent "
+            f"({searched})",
             predicted=[] if zero is None else zero["order"].values,
             measured=[] if zero is None else zero["measured_order"].values,
             labels=names,

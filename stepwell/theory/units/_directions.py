@@ -38,7 +38,8 @@ def direction_times(
     - `cross`: $\mathbb E\,yz^\top$ of outputs and inputs, with $\mathbb E\,zz^\top = 1$.
     - `outer`, `inner`: the initial weights $v_i$ and $u_i$, a unit a row.
 
-    **Returns:** $t_k$, in units of τ and in falling order of $s_k$; infinite for modes that no unit is left for.
+    **Returns:** $t_k$, in units of τ and in falling order of $s_k$; infinite for modes of no strength, or
+    that no unit is left for.
 
     **Example:**
 
@@ -53,8 +54,11 @@ def direction_times(
     squares = np.zeros(sizes.size)
     diagonal = np.diagonal(np.linalg.qr(grown, mode="r"))
     squares[: diagonal.size] = diagonal**2
+    times = np.full(sizes.size, np.inf)
+    rank = np.sum(sizes > np.finfo(float).eps * max(cross.shape) * sizes.max(initial=0.0))
     with np.errstate(divide="ignore"):
-        return np.log((np.sqrt(2) - 1) * sizes / squares) / (2 * sizes)
+        times[:rank] = np.log((np.sqrt(2) - 1) * sizes[:rank] / squares[:rank]) / (2 * sizes[:rank])
+    return times
 
 
 @checked
