@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._util import checks
 from stepwell._util.arguments import checked
 
 from .._types import PerMode, PerTime
@@ -48,6 +49,7 @@ def direction_times(
     >>> sw.theory.units.direction_times(np.eye(2, 3) * [[1.0], [0.5]], *weights).round(2).tolist()
     [8.15, 15.91]
     """
+    _require_finite(cross=cross, outer=outer, inner=inner)
     left, sizes, right = np.linalg.svd(cross, full_matrices=False)
     grown = (outer @ left + inner @ right.T) / 2
     # The triangular factor has on its diagonal what is orthogonal to the columns before.
@@ -91,6 +93,7 @@ def riccati_course(
     >>> course.maps[:, 0, 0].round(4).tolist(), course.loss.round(4).tolist()
     ([0.0054, 0.2594, 1.9955], [3.9782, 3.0295, 0.0])
     """
+    _require_finite(cross=cross, outer=outer, inner=inner, times=times)
     count, dim = cross.shape
     block = np.zeros((dim + count, dim + count))
     block[:dim, dim:], block[dim:, :dim] = cross.T, cross
@@ -111,3 +114,8 @@ def riccati_course(
     whole = vectors @ (np.swapaxes(parts, 1, 2) @ parts) @ vectors.T
     maps = whole[:, dim:, :dim]
     return LinearCourse(times, np.sum((cross - maps) ** 2, axis=(1, 2)), maps)
+
+
+def _require_finite(**arrays: Float[np.ndarray, "..."]) -> None:
+    for name, array in arrays.items():
+        checks.numbers_in(name, array)
