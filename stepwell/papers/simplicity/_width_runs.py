@@ -66,7 +66,7 @@ def train(kind: str, models: Sequence[AbstractModel], until: float) -> xr.Datase
         parts = jax.tree.leaves(jax.grad(lambda each: loss(each))(model))
         return jnp.sqrt(sum(jnp.sum(part**2) for part in parts))
 
-    record = Record(points=PLACES, spacing="steps", observe={"loss": loss, "speed": speed})
+    record = Record(points=PLACES, spacing="steps", observe={"speed": speed})
     return flow(Ensemble.of(list(models)), loss, until=until, rtol=RTOL, record=record, progress=False)
 
 
