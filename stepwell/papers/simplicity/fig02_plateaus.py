@@ -270,7 +270,7 @@ def _of_width(data: Data, settings: Settings) -> list[Claim]:
         OURS.at_most(
             "attention-schedule",
             "These times, of the schedule of drops from the initial weights, are those of gradient flow: relative "
-            "error, median over drops, for each width",
+            "error, median over the drops of runs near the medians, for each width",
             measured=error.median(("seed", "mode")),
             tolerance=SCHEDULE,
             basis="the duration of a drop, several τ, over that of a plateau, about 1/ε",
