@@ -428,6 +428,9 @@ def _of_scale(data: Data, settings: Settings) -> list[Claim]:
     ]
 
 
+_PREDICTED: Any = {"markersize": 5, "markeredgecolor": BLACK, "markeredgewidth": 0.7}
+
+
 def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
     with styled():
         figure = new_figure(14.0, 6.4)
@@ -438,6 +441,8 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
                 _draw_runs(axes, runs, name, linear=architecture == "linear")
                 axes.set_title(f"({letter}) {architecture.capitalize()}: {title}")
             row[0].set_ylabel("loss, of that of zero weights")
+        grid[0, 0].plot([], [], "D", label="predicted", **_PREDICTED, color="white")
+        grid[0, 0].legend(loc="upper right", fontsize=8)
         for axes in grid[-1]:
             axes.set_xlabel("training time $t/\\tau$")
     return figure
@@ -455,15 +460,7 @@ def _draw_runs(axes: Axes, runs: xr.Dataset, name: str, *, linear: bool) -> None
         # Equal modes of a linear network are learned at once, and not at times of their own.
         known = value < 1 if name == "scale" else value > 0 or name != "spectrum" or not linear
         expected = first["predicted"].where(known)
-        axes.plot(
-            expected,
-            (steps[:-1] + steps[1:]) / 2,
-            "D",
-            color=color,
-            markersize=5,
-            markeredgecolor=BLACK,
-            markeredgewidth=0.7,
-        )
+        axes.plot(expected, (steps[:-1] + steps[1:]) / 2, "D", color=color, **_PREDICTED)
     ends = runs["passed"].sel(part="end").isel(seed=0).max()
     if name == "scale":
         axes.set_xscale("log")
