@@ -66,7 +66,7 @@ def test_another_power_of_the_scale_fails(data, failing, name: str):
 
 def test_a_plateau_that_is_not_found_fails(data, failing):
     states = data["states"].copy(deep=True)
-    states["level"].loc[{"network": "linear", "seed": 600}] = np.nan
+    states["level"].loc[{"network": "linear", "seed": 660}] = np.nan
     assert failing({**data, "states": states}) == {"levels"}
 
 
@@ -92,6 +92,16 @@ def test_published_curves_have_one_plateau_at_the_levels_of_the_networks():
         near = np.abs(loss - middle) < 0.025
         assert loss[0] == pytest.approx(1, abs=0.005) and loss[-1] == pytest.approx(network(name).levels[2], abs=0.01)
         assert near.sum() * 5.7 > 150, name
+
+
+@pytest.mark.parametrize("name", figure.SEEN)
+def test_the_levels_that_are_claimed_are_those_of_the_curves(name: str):
+    loss = published(name)["loss"].sel(network=name).values
+    level = figure.SEEN[name][0]
+    first = np.flatnonzero(loss < level + 0.002)[0]
+    steepest = np.abs(np.diff(loss)).max()
+    assert loss[first] == pytest.approx(level, abs=0.002)
+    assert np.abs(np.diff(loss))[first] < 0.02 * steepest
 
 
 def test_the_drawing_has_two_panels_with_words_for_each(data):
