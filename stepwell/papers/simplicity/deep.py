@@ -327,6 +327,8 @@ def _draw_widths(axes: Axes, narrow: xr.DataArray, wide: xr.Dataset, two: xr.Dat
     axes.plot([], [], "o", color=BLUE, markersize=3.5, label="three layers, each seed")
     axes.loglog(widths, middle[0] * np.sqrt(widths[0] / widths), color=BLUE, linewidth=1.0, label="slope −½")
     axes.loglog(widths, two["first"].median("seed"), "s-", color=GRAY, markersize=4, label="two layers, predicted")
+    axes.set_xticks(widths, [f"{width:g}" for width in widths])
+    axes.set_xticks([], minor=True)
     axes.set(xlabel="units H", ylabel="time of the first drop, $t/\\tau$", title="(d) Width")
     axes.legend(loc="center", fontsize=8)
 

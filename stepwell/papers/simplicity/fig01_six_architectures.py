@@ -246,21 +246,23 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         figure = new_figure(2.5 * count + 0.5, 5.2)
         rows = figure.subplots(2, count, squeeze=False, height_ratios=(1, 1.1))
         for column, name in enumerate(settings.networks):
-            _draw_curves(rows[0, column], data, name, column)
-            _draw_weights(rows[1, column], data["states"].sel(network=name, part=settings.finer).isel(seed=0))
+            state = data["states"].sel(network=name, part=settings.finer)
+            typical = int(np.argsort(state["distance"].sel(place="plateau").values)[len(settings.seeds) // 2])
+            _draw_curves(rows[0, column], data, name, column, typical)
+            _draw_weights(rows[1, column], state.isel(seed=typical))
         both = [row[0].get_legend_handles_labels() for row in rows]
         handles, labels = (sum(parts, []) for parts in zip(*both, strict=True))
         figure.legend(handles, labels, loc="outside upper center", ncols=4 if count < 4 else len(labels))
     return figure
 
 
-def _draw_curves(axes: Axes, data: Data, name: str, column: int) -> None:
+def _draw_curves(axes: Axes, data: Data, name: str, column: int, typical: int) -> None:
     theirs, ours = data["published"].sel(network=name), data["curves"].sel(network=name)
     axes.plot(theirs["step"], theirs["loss"], color=ORANGE, linewidth=4.0, alpha=0.55, label="author's animation")
     for row, loss in enumerate(ours["loss"].values):
         style: Any = (
             {"linewidth": 1.5, "label": "ours, one seed (others thin)"}
-            if not row
+            if row == typical
             else {"linewidth": 0.6, "alpha": 0.35}
         )
         axes.plot(ours["step"], loss, color=BLUE, **style)
@@ -297,11 +299,11 @@ FIGURE = Figure(
     title="Six architectures, one plateau each: first one effective unit, then two",
     caption=(
         "(a–f) Loss of six architectures during gradient descent at the rate 0.01 from small weights: sixteen seeds of "
-        "ours (blue, one of them dark) and the author's animation (wide, orange). Data are ours: in (e) and (f) the "
-        "plainest, in the others such that levels and sizes agree with the animations. Dotted: the loss of a network "
-        "of one unit, and of two. Below: the first-layer weights of every unit of one seed, from initial weights ten "
-        "times smaller, which on the plateau (circles) are those of one effective unit: on a line (linear), on a ray "
-        "(ReLU), or all near zero but one (attention, quadratic); in the end (red) of two."
+        "ours (blue; dark the one that is drawn below) and the author's animation (wide, orange). Data are ours: in "
+        "(e) and (f) the plainest, in the others such that levels and sizes agree with the animations. Dotted: the "
+        "loss of a network of one unit, and of two. Below: the first-layer weights of every unit, from initial weights "
+        "ten times smaller, of the seed with the median distance to one effective unit. On the plateau (circles) they "
+        "are on a line (linear), on a ray (ReLU), or all near zero but one (attention, quadratic); red: in the end."
     ),
     source="Fig 1",
     picture="Its data are not public. The curves of the author's animations of it are drawn beside ours.",
