@@ -6,7 +6,7 @@ from scipy.integrate import solve_ivp
 
 from stepwell._util.errors import InvalidInput
 from stepwell.theory import linear
-from stepwell.theory.linear import _wait as wait_module
+from stepwell.theory.linear import _fall as fall_module
 
 
 def starts(runs, heads, rank, dim, seed, init=None):
@@ -29,8 +29,8 @@ def compared(task, weights, rtol):
     return schedules
 
 
-ROUNDING = 1e-8
-"""Sums in another order, amplified by the growth of the weights. Steps are the same."""
+STEPS = 1e-6
+"""A hundred steps of 1e-8: sums in another order lead to others where a network comes to rest."""
 IMPLICIT = 1e-5
 """The implicit method's 1e-10 a step, with errors that are absolute below the start, amplified by the growth."""
 
@@ -50,12 +50,12 @@ IMPLICIT = 1e-5
 @pytest.mark.parametrize("rank", [1, 2])
 def test_all_schedules_in_one_call_are_those_of_each_start(make_task, kwargs, rank):
     task = make_task(**kwargs)
-    schedules = compared(task, starts(4, 3, rank, len(task.covariance), 0), ROUNDING)
+    schedules = compared(task, starts(4, 3, rank, len(task.covariance), 0), STEPS)
     assert np.isfinite(schedules.times[:, 0]).all() and schedules.reasons == ("",) * 4
 
 
 def test_many_schedules_of_a_task_of_moments(make_task_of_moments):
-    compared(make_task_of_moments([0.6, 0.6, 0.3], 1), starts(4, 3, 1, 3, 0), ROUNDING)
+    compared(make_task_of_moments([0.6, 0.6, 0.3], 1), starts(4, 3, 1, 3, 0), STEPS)
 
 
 def test_each_run_has_its_own_outcome(make_task):
@@ -80,7 +80,7 @@ def test_more_runs_than_are_followed_together(make_task, monkeypatch):
     whole = linear.drop_schedule(task, *weights)
     monkeypatch.setattr("stepwell.theory.linear._race._TOGETHER", 1)
     parts = linear.drop_schedule(task, *weights)
-    np.testing.assert_allclose(parts.times, whole.times, rtol=ROUNDING)
+    np.testing.assert_allclose(parts.times, whole.times, rtol=STEPS)
     np.testing.assert_array_equal(parts.heads, whole.heads)
 
 
@@ -88,10 +88,12 @@ def test_more_runs_than_are_followed_together(make_task, monkeypatch):
 def test_explicit_and_implicit_steps_agree(make_task, rank, monkeypatch):
     task, weights = make_task([0.5, 0.3, 0.2], rotation=1), starts(3, 3, rank, 3, 1)
     explicit = linear.drop_schedule(task, *weights)
-    monkeypatch.setattr(wait_module, "_EXPLICIT", 0)
+    monkeypatch.setattr(fall_module, "_EXPLICIT", 0)
     implicit = linear.drop_schedule(task, *weights)
     np.testing.assert_array_equal(implicit.heads, explicit.heads)
-    np.testing.assert_allclose(implicit.times, explicit.times, rtol=IMPLICIT)
+    # A head becomes a member of the network at the end of an explicit step, or within one of the implicit method.
+    off = np.abs(implicit.times - explicit.times)
+    assert np.all(off < explicit.uncertainties + IMPLICIT * explicit.times)
 
 
 def test_times_are_those_of_the_whole_flow(make_task):
@@ -138,7 +140,7 @@ def test_an_ensemble_of_models():
         schedules = linear.drop_schedule(task, Ensemble.of(models))
         alone = [linear.drop_schedule(task, model) for model in models]
         times = [[drop.time for drop in drops] for drops in alone]
-        np.testing.assert_allclose(schedules.times, times, rtol=ROUNDING)
+        np.testing.assert_allclose(schedules.times, times, rtol=STEPS)
         between = float(np.mean(schedules.times[1]))
         until = linear.drop_schedule(task, Ensemble.of(models), until=between)
         assert [len(drops) for drops in until] == [2, 1, 0]

@@ -65,26 +65,28 @@ def twins(sign: float) -> sw.SeparateAttention:
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_nothing_is_said_after_a_drop_that_two_heads_make_together(sign: float):
+    """They part again if they differ, by however little, and so learn the next component early."""
     model = twins(sign)
     weights = {name: np.asarray(weight) for name, weight in model.weights().items()}
     drops = SEPARATE.drops(TASK, type(model).theory_weights(weights))
     assert len(drops) == 1 and "drop 2 would be uncertain" in drops.reason
+    assert [drop.tie for drop in linear.drop_schedule(TASK, model)[:2]] == [False, True]
     (times,) = measured(sw.Ensemble.of([model]), TASK, linear.levels(TASK), 60_000.0)
-    assert abs(times[0] - drops[0].time) < drops[0].uncertainty
-    assert np.isnan(times[3])  # the two have learned one component, and one is left
+    assert abs(times[0] - drops[0].time) < drops[0].uncertainty + 2e-3 * times[0]  # 6000 points resolve that
+    assert np.isnan(times[3])  # equal to the last digit, the two have learned one component, and one is left
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_nothing_is_said_while_a_head_turns_from_one_component_to_another(seed: int):
+def test_a_head_that_turns_from_one_component_to_another_is_followed(seed: int):
     """Growth prefers the component of the larger variance, the loss by a little the other."""
     task = sw.InContextRegression(np.diag([0.5, 0.1]), 31, task_covariance=np.diag([0.2, 1.05]))
-    model = sw.SeparateAttention.random(dim=2, heads=2, scale=0.01, key=jax.random.key(seed))
-    schedule = linear.drop_schedule(task, model)
-    assert schedule[0].uncertainty < 0.01 * schedule[0].time and np.isinf(schedule[1].uncertainty)
-    smaller = sw.SeparateAttention.random(dim=2, heads=2, scale=1e-4, key=jax.random.key(seed))
-    later = linear.drop_schedule(task, smaller)[1]
-    (times,) = measured(sw.Ensemble.of([smaller]), task, linear.levels(task), 3 * later.time)
-    assert abs(times[1] - later.time) < later.uncertainty < 0.3 * later.time
+    for scale in (1e-2, 1e-4):
+        model = sw.SeparateAttention.random(dim=2, heads=2, scale=scale, key=jax.random.key(seed))
+        drops = linear.drop_schedule(task, model)
+        (times,) = measured(sw.Ensemble.of([model]), task, linear.levels(task), 3 * drops[1].time)
+        for drop, time in zip(drops, times, strict=True):
+            # 6000 points resolve 2e-3 of a time.
+            assert abs(time - drop.time) < drop.uncertainty + 2e-3 * time and drop.uncertainty < 0.1 * drop.time
 
 
 @pytest.mark.slow

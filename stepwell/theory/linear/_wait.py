@@ -3,26 +3,20 @@ r"""The heads of many runs side by side, until the first head of each has gained
 Heads grow from w to order one as $1/(t_* - t)$. So that a step is a factor in the weights, and not only a part of the
 time left, steps are in s with $dt/\tau = ds/\|W\|$, where $\|W\|$ is the norm of the weights of the run; t is one more
 unknown. Growth is then exponential, at about the rate $\rho$ of the plateau. Each run has its own s and steps.
-
-Explicit steps will do, but where a head keeps what it has learned while something far slower grows. Runs that would
-take too many are followed by an implicit method, one at a time.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
-from .._integrate import IntegrationFailed, integrate
 from .._runge_kutta import SLOPES, DenseOutput, Field, attempt, crossing, next_step
-from ._heads import Heads, PerHead, StiffHeads, Weights, banded
+from ._heads import Heads, PerHead, Weights
 
 TOLERANCE = 3e-9
 """The error of a step, relative to each weight and to the size of its head at first."""
-_EXPLICIT = 300
-"""Explicit steps before the implicit method is used. Some thirty are the rule."""
-_STIFF = 100.0
-"""How much faster what a head has learned may be than the plateau, for explicit steps to be tried."""
+_MOST_STEPS = 300
+"""Some thirty are the rule."""
 _FIRST = 0.4
 """The first step, in units of 1/ρ."""
 
@@ -36,57 +30,38 @@ class Waits:
     weights: Weights
     time: PerRun
     crossed: Bool[np.ndarray, " run"]
-    steps: Int[np.ndarray, " run"]
-    """Those of the implicit method."""
-    reasons: dict[int, str]
-    """Why runs were not followed, by their place."""
 
 
 def wait(
     heads: Heads,
     weights: Weights,
     *,
-    rate: float,
-    enough: float,
+    rate: PerRun,
+    enough: PerRun,
     sizes: PerHead,
     until: PerRun,
-    most: Int[np.ndarray, " run"],
     tolerance: float,
 ) -> Waits:
-    """The runs until a head gains `enough`, or the time `until`.
+    """The runs until a head gains `enough`, or the time `until`. On the plateau weights w grow at the `rate` times w.
 
-    `sizes` are those of the heads at first, by which errors are measured. The implicit method may take `most` steps.
-    `tolerance` is the error of an explicit step.
+    `sizes` are those of the heads at first, by which errors are measured; `tolerance` is the error of a step.
     """
-    runs = until.size
-    waits = Waits(weights.copy(), np.zeros(runs), np.zeros(runs, bool), np.zeros(runs, int), {})
-    stiff = _explicit(heads, waits, rate, enough, sizes, until, tolerance)
-    for run in np.flatnonzero(stiff).tolist():
-        scale = float(sizes[:, run].max())
-        _implicit(heads.take(np.array([run])), waits, run, enough, scale, float(until[run]), int(most[run]))
-    return waits
-
-
-def _explicit(
-    heads: Heads, waits: Waits, rate: float, enough: float, sizes: PerHead, until: PerRun, tolerance: float
-) -> Bool[np.ndarray, " run"]:
-    """Follow all runs, but leave those at their initial weights that would take too many steps; which these are."""
+    waits = Waits(weights.copy(), np.zeros(until.size), np.zeros(until.size, bool))
     shape = waits.weights.shape[:2]
     below = heads.gains(waits.weights).max(axis=0) - enough
     waits.crossed[:] = below >= 0
-    stiff = ~waits.crossed & np.any(heads.driving * (heads.ends > 0) > _STIFF * rate, axis=(0, 1))
     moving = np.any(waits.weights**2 > 0, axis=(0, 1))  # not where squares underflow
-    at = np.flatnonzero(moving & ~waits.crossed & ~stiff)
+    at = np.flatnonzero(moving & ~waits.crossed)
     if at.size == 0:
-        return stiff & moving
+        return waits
     states = np.concatenate([waits.weights.reshape(-1, until.size), np.zeros((1, until.size))])
     size = np.concatenate([np.broadcast_to(sizes, waits.weights.shape).reshape(-1, until.size), states[-1:]])
-    memory, step = np.empty(SLOPES * states.size), np.full(until.size, _FIRST / rate)
+    memory, step = np.empty(SLOPES * states.size), _FIRST / rate
     if at.size < until.size:
-        heads, states, size, step, until, below = _kept(at, heads, states, size, step, until, below)
+        heads, states, size, step, until, enough, below = _kept(at, heads, states, size, step, until, enough, below)
     field, slopes = _field(heads, shape), _slopes(memory, states)
     field(states, slopes[0])
-    for _ in range(_EXPLICIT):
+    for _ in range(_MOST_STEPS):
         tried = attempt(field, states, slopes, step, size, tolerance)
         above = heads.gains(tried.states[:-1].reshape(*shape, -1)).max(axis=0) - enough
         accepted = tried.accepted
@@ -96,7 +71,7 @@ def _explicit(
             these = np.flatnonzero(crossed)
             own = heads.take(these)
             ends = _at_crossing(
-                own, _field(own, shape), enough, states[:, these], tried.states[:, these], slopes[:, :, these],
+                own, _field(own, shape), enough[these], states[:, these], tried.states[:, these], slopes[:, :, these],
                 step[these], below[these], above[these],
             )  # fmt: skip
             waits.weights[..., at[these]] = ends[:-1].reshape(*shape, -1)
@@ -113,12 +88,12 @@ def _explicit(
             if keep.size == 0:
                 break
             at, slope = at[keep], slope[:, keep]
-            heads, states, size, step, until, below = _kept(keep, heads, states, size, step, until, below)
+            heads, states, size, step, until, enough, below = _kept(
+                keep, heads, states, size, step, until, enough, below
+            )
             field, slopes = _field(heads, shape), _slopes(memory, states)
         slopes[0] = slope
-    else:
-        stiff[at] = True
-    return stiff & moving
+    return waits
 
 
 def _kept(keep, heads: Heads, *arrays: np.ndarray) -> tuple:
@@ -148,7 +123,7 @@ def _field(heads: Heads, shape: tuple[int, ...]) -> Field:
 def _at_crossing(
     heads: Heads,
     field: Field,
-    enough: float,
+    enough: PerRun,
     states: np.ndarray,
     ends: np.ndarray,
     slopes: np.ndarray,
@@ -157,37 +132,9 @@ def _at_crossing(
     above: PerRun,
 ) -> np.ndarray:
     """The states at which a head has gained just enough."""
-    path, shape = DenseOutput(field, states, ends, slopes, step), heads.free.shape[1:]
+    path, shape = DenseOutput(field, states, ends, slopes, step), (-1, heads.count, step.size)
 
     def height(part: PerRun) -> PerRun:
-        return heads.gains(path(part)[:-1].reshape(-1, *shape)).max(axis=0) - enough
+        return heads.gains(path(part)[:-1].reshape(shape)).max(axis=0) - enough
 
     return path(crossing(height, below, above))
-
-
-def _implicit(heads: Heads, waits: Waits, run: int, enough: float, scale: float, until: float, most: int) -> None:
-    """Follow one run anew: at rest, where explicit steps have led, LSODA would not notice what is stiff."""
-    start = np.ascontiguousarray(waits.weights[..., run].T)
-    stiff, width = StiffHeads(heads), start.shape[1]
-
-    def reached(state: np.ndarray) -> float:
-        return float(heads.gains(np.ascontiguousarray(state.reshape(start.shape).T)[..., None]).max()) - enough
-
-    try:
-        path = integrate(
-            lambda state: stiff.velocity(state.reshape(start.shape)).ravel(),
-            start.ravel(),
-            until,
-            jacobian=lambda state: banded(stiff.jacobian(state.reshape(start.shape))),
-            event=reached,
-            band=width - 1,
-            scale=scale,
-            most=most,
-            shown=waits.time.size == 1,
-        )
-    except IntegrationFailed as error:
-        waits.reasons[run] = str(error)
-        return
-    waits.weights[..., run] = path.state.reshape(start.shape).T
-    waits.time[run] = path.time
-    waits.crossed[run], waits.steps[run] = path.crossed, path.steps

@@ -1,0 +1,289 @@
+"""The fall from one plateau to the next: the narrow networks of many runs, until each has settled."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from .._integrate import MOST_STEPS, IntegrationFailed, integrate
+from .._runge_kutta import SLOPES, DenseOutput, Field, attempt, crossing, next_step
+from .._types import PerComponent
+from ._heads import PerHead, Weights
+from ._narrow import Maps, Narrow
+
+NOTICED = 1e-4
+"""A head that gains so large a part of what it could learn becomes a member of the network: others begin to feel it."""
+_RECRUITED = 0.02
+"""One that gains so much makes a drop of its own, or shares in one."""
+_TOLERANCE = 1e-8
+"""The error of a step, relative to each weight and to the size of its head at first."""
+_BLOCK = 0.1
+"""What is left of G may differ from that of the next plateau by this: others have grown a little."""
+_TURNED, _STILL = 1e-4, 10 * _TOLERANCE
+"""Where any directions will do, it has settled when G would change by this part in the next wait, or by rounding."""
+_RESTING = 1e-3
+"""Heads of one pair that share a component and part again move G by more than this part of what small ones do."""
+_EXPLICIT = 1000
+"""Explicit steps before the implicit method is used. A hundred are the rule."""
+
+_CHANGE = 1e-3
+"""A time that is short beside all others."""
+_ROUNDING = 1e-9
+"""An event that is found is past by this part at most."""
+_PATIENCE = 1e2
+"""A run is given up after this many times in which the smallest head would be recruited."""
+
+PerRun = Float[np.ndarray, " run"]
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """What all runs of a task share: `gains` of the useful components, `rates` of the plateaus, `rank` of a head.
+
+    A network has settled when G is that of the next plateau, to `near` times the size of the initial weights.
+    """
+
+    gains: PerComponent
+    rates: PerComponent
+    rank: int
+    near: float
+
+    def levels(self) -> PerComponent:
+        """The excess of the loss on each plateau."""
+        return np.append(np.cumsum(self.gains[::-1])[::-1], 0.0)
+
+    def midpoints(self) -> PerComponent:
+        """The excess of the loss halfway between levels; after the last there is none."""
+        return np.append(self.levels()[:-1] - self.gains / 2, -np.inf)
+
+
+@dataclass
+class Fall:
+    """Runs that fall: where they are, and what has happened on the way.
+
+    - `learned`: how many components.
+    - `recruited`: the heads that have made a drop, or shared in one; `before`: those that had when the fall began.
+    - `times`, `heads`: of each drop; nan and -1 where it has not come.
+    - `ties`: whether a head was recruited for it before the network had settled.
+    - `settled`: whether a further plateau has begun.
+    - `reasons`: why runs were not followed, by their place.
+    """
+
+    weights: Weights
+    sizes: PerHead
+    now: PerRun
+    learned: Int[np.ndarray, " run"]
+    recruited: Bool[np.ndarray, "head run"]
+    before: Bool[np.ndarray, "head run"]
+    times: Float[np.ndarray, "run component"]
+    heads: Int[np.ndarray, "run component"]
+    ties: Bool[np.ndarray, "run component"]
+    settled: Bool[np.ndarray, " run"]
+    reasons: dict[int, str]
+
+    def drop(self, runs: np.ndarray, times: np.ndarray, speeds: Weights, members: PerHead) -> None:
+        """The next drop of these runs, of the member that moves most: it lowers the loss most."""
+        heads = np.argmax(np.sum(speeds**2, axis=0) * members, axis=0)
+        self.times[runs, self.learned[runs]], self.heads[runs, self.learned[runs]] = times, heads
+        self.learned[runs] += 1
+
+    def recruit(self, runs: np.ndarray, heads: Bool[np.ndarray, "head run"]) -> None:
+        """Recruit these heads."""
+        tied = runs[heads.any(axis=0) & (self.recruited & ~self.before)[:, runs].any(axis=0)]
+        self.ties[tied, np.minimum(self.learned[tied], self.ties.shape[1] - 1)] = True
+        self.recruited[:, runs] |= heads
+
+
+def fall(narrow: Narrow, runs: Fall, ladder: Ladder, until: float) -> None:
+    """Follow all runs until they have settled, learned all there is, or the time is over."""
+    first = runs.learned.copy()
+    stiff = _explicit(narrow, runs, ladder, until)
+    for run in stiff.tolist():
+        runs.learned[run], runs.recruited[:, run] = first[run], runs.before[:, run]
+        runs.times[run, first[run] :], runs.heads[run, first[run] :], runs.ties[run, first[run] :] = np.nan, -1, False
+        _implicit(narrow.take(np.array([run])), runs, run, ladder, until)
+
+
+def _explicit(narrow: Narrow, runs: Fall, ladder: Ladder, until: float) -> Int[np.ndarray, " run"]:
+    """Follow all runs, but those at their beginning that would take too many steps; which these are."""
+    shape, at, first = runs.weights.shape[:2], np.arange(runs.now.size), runs.learned.copy()
+    states, midpoints = np.concatenate([runs.weights.reshape(-1, at.size), runs.now[None]]), ladder.midpoints()
+    size = np.concatenate([np.broadcast_to(runs.sizes, runs.weights.shape).reshape(-1, at.size), 0 * states[-1:]])
+    field, slopes = _field(narrow, shape), np.empty((SLOPES, *states.shape))
+    field(states, slopes[0])
+    residual, step = narrow.residual(runs.weights), np.full(at.size, 0.1 / ladder.rates[0])
+    excess = narrow.excess(residual)
+    for _ in range(_EXPLICIT):
+        tried = attempt(field, states, slopes, step, size, _TOLERANCE)
+        accepted, reached = tried.accepted, narrow.residual(tried.states[:-1].reshape(*shape, -1))
+        below, length = narrow.excess(reached), tried.states[-1] - states[-1]
+        while (falling := accepted & (below < midpoints[runs.learned[at]])).any():
+            these = np.flatnonzero(falling)
+            own, level, drops = narrow.take(these), midpoints[runs.learned[at[these]]], at[these]
+            move = _field(own, shape)
+            path = DenseOutput(move, states[:, these], tried.states[:, these], slopes[:, :, these], step[these])
+            halfway = _at_level(own, path, level, excess[these], below[these], shape)
+            speeds = np.empty_like(halfway)
+            move(halfway, speeds)
+            runs.drop(drops, halfway[-1], speeds[:-1].reshape(*shape, -1), own.members)
+        speeds, step = np.max(np.abs(reached - residual), axis=(0, 1)) / length, next_step(step, tried.error)
+        step = np.where(accepted, step, 0.9 * step)
+        states, slopes[0] = np.where(accepted, tried.states, states), np.where(accepted, slopes[-1], slopes[0])
+        residual, excess = np.where(accepted, reached, residual), np.where(accepted, below, excess)
+        power = 2 * states[: shape[1]] * (slopes[0, : shape[1]] / slopes[0, -1]) * accepted
+        if _grown(narrow, runs, at, power, excess, ladder):
+            field(states, slopes[0])
+        over, settled = _ended(narrow, runs, at, first, residual, speeds, length, states[:-1], ladder)
+        over, settled = over | (states[-1] > until), settled & accepted
+        if (over | settled).any():
+            done = np.flatnonzero(over | settled)
+            runs.weights[..., at[done]] = states[:-1, done].reshape(*shape, -1)
+            runs.now[at[done]], runs.settled[at[done]] = states[-1, done], settled[done] & ~over[done]
+            keep = np.flatnonzero(~(over | settled))
+            at, step, excess, residual = at[keep], step[keep], excess[keep], residual[..., keep]
+            states, size, slope = states[:, keep], size[:, keep], slopes[0][:, keep]
+            if keep.size == 0:
+                break
+            narrow, slopes = narrow.take(keep), np.empty((SLOPES, *states.shape))
+            field, slopes[0] = _field(narrow, shape), slope
+    return at
+
+
+def _field(narrow: Narrow, shape: tuple[int, int]) -> Field:
+    r"""The derivatives of weights and time by s, $dt/\tau = ds/\|W\|$: then growth is exponential (see `_wait`)."""
+    velocity = narrow.field(shape)
+
+    def field(states: np.ndarray, slopes: np.ndarray) -> None:
+        velocity(states[:-1], slopes[:-1])
+        slopes[-1] = 1 / np.sqrt(np.einsum("wb,wb->b", states[:-1], states[:-1]))
+        slopes[:-1] *= slopes[-1]
+
+    return field
+
+
+def _at_level(
+    narrow: Narrow, path: DenseOutput, level: PerRun, first: PerRun, last: PerRun, shape: tuple[int, int]
+) -> np.ndarray:
+    """The states within a step at which the excess is at the level."""
+
+    def height(part: PerRun) -> PerRun:
+        return level - narrow.excess(narrow.residual(path(part)[:-1].reshape(*shape, -1)))
+
+    return path(crossing(height, np.minimum(level - first, 0.0), level - last))
+
+
+def _grown(narrow: Narrow, runs: Fall, at: np.ndarray, power: PerHead, excess: PerRun, ladder: Ladder) -> bool:
+    """Whether heads have become members."""
+    parts = _parts(runs, at, power, excess, ladder)
+    waiting = ~runs.recruited[:, at] & (runs.sizes[:, at] > 0)
+    recruits = waiting & (parts >= _RECRUITED)
+    if recruits.any():
+        runs.recruit(at, recruits)
+    noticed = waiting & (parts >= NOTICED) & (narrow.members == 0)
+    narrow.members = np.where(noticed, 1.0, narrow.members)
+    return bool(noticed.any())
+
+
+def _parts(runs: Fall, at: np.ndarray, power: PerHead, excess: PerRun, ladder: Ladder) -> PerHead:
+    r"""What heads that are still small gain, `power` $= 2v\dot v$, of what there is to be learned next, and still."""
+    learned = runs.learned[at]
+    return power / (np.append(ladder.gains, np.inf)[learned] + np.maximum(excess - ladder.levels()[learned], 0.0))
+
+
+def _ended(
+    narrow: Narrow,
+    runs: Fall,
+    at: np.ndarray,
+    first: np.ndarray,
+    residual: Maps,
+    speeds: PerRun,
+    length: PerRun,
+    states: np.ndarray,
+    ladder: Ladder,
+    slack: float = 1.0,
+) -> tuple[Bool[np.ndarray, " run"], Bool[np.ndarray, " run"]]:
+    """Which runs have nothing left to learn, or no head for it; and which networks have settled.
+
+    In a network that has settled each head has as many components as pairs, and G is that of the next plateau. An event
+    is found to within `slack`.
+    """
+    learned, recruited, rates = runs.learned[at], runs.recruited[:, at], np.append(ladder.rates, ladder.rates[-1])
+    waiting = ~recruited & (runs.sizes[:, at] > 0)
+    full = (learned >= ladder.rank * recruited.sum(axis=0)) & (learned > first[at])
+    least = np.min(np.where(runs.sizes[:, at] > 0, runs.sizes[:, at], np.inf), axis=0)
+    resting = (learned > first[at]) & (speeds < slack * _RESTING * rates[learned] ** 2 * least) & (ladder.rank == 1)
+    over = (learned == ladder.gains.size) | (full | resting) & ~waiting.any(axis=0)
+    settled = np.zeros(at.size, bool)
+    these = np.flatnonzero(full & ~over)
+    if these.size:
+        free, rate, dim = np.arange(narrow.dim)[:, None] >= learned[these], rates[learned[these]], narrow.dim
+        left, own = np.where(free, narrow.plateau.driving[:, these], 0.0), residual[..., these]
+        off, block = np.abs(own - left * np.eye(dim)[..., None]) / rate, free[:, None] & free[None]
+        near = slack * np.clip(ladder.near * runs.sizes[:, at[these]].max(axis=0), 1e-7, 1e-3)
+        near = (np.max(off * ~block, axis=(0, 1)) < near) & (np.max(off * block, axis=(0, 1)) < _BLOCK)
+        largest = np.max(np.abs(states.reshape(-1, *waiting.shape)) * waiting, axis=(0, 1))[these]
+        slowest = np.maximum(_TURNED * rate**2 * largest, _STILL * rates[0] / length[these])
+        still = speeds[these] < slack * slowest
+        turned = np.flatnonzero(still & ~near)
+        if turned.size:
+            sizes = np.linalg.svd(np.moveaxis(own[..., turned], 2, 0), compute_uv=False).T
+            near[turned] = np.max(np.abs(sizes + np.sort(-left[:, turned], axis=0)), axis=0) < _BLOCK * rate[turned]
+        settled[these] = near
+    return over, settled
+
+
+def _implicit(narrow: Narrow, runs: Fall, run: int, ladder: Ladder, until: float) -> None:
+    """Follow one run anew, to one event after another: a drop, a head that becomes a member or is recruited, rest."""
+    at, shape, midpoints = np.array([run]), runs.weights.shape[:2], ladder.midpoints()
+    field, first, state = narrow.field(shape), runs.learned.copy(), runs.weights[..., run].ravel()
+    sizes, slope = runs.sizes[:, run], np.empty((state.size, 1))
+    length = np.array([10 / ladder.rates[0]])
+    patience = _PATIENCE / ladder.rates[-1] / sizes[sizes > 0].min()
+
+    def velocity(state: np.ndarray) -> np.ndarray:
+        field(state[:, None], slope)
+        return slope[:, 0].copy()
+
+    def residual(state: np.ndarray) -> Maps:
+        return narrow.residual(state.reshape(*shape, 1))
+
+    def power(state: np.ndarray) -> PerHead:
+        return (2 * state * velocity(state))[: shape[1], None]
+
+    def rest(state: np.ndarray, slack: float = 1.0) -> tuple[bool, bool]:
+        moved = residual(state + _CHANGE * velocity(state)) - residual(state)
+        speeds, own = np.abs(moved).max(axis=(0, 1)) / _CHANGE, residual(state)
+        over, settled = _ended(narrow, runs, at, first, own, speeds, length, state[:, None], ladder, slack)
+        return bool(over[0]), bool(settled[0])
+
+    def event(state: np.ndarray) -> float:
+        """At least 0 where something happens."""
+        excess = narrow.excess(residual(state))
+        parts = _parts(runs, at, power(state), excess, ladder)[:, 0]
+        waiting = ~runs.recruited[:, run] & (sizes > 0)
+        bounds = np.where(narrow.members[:, 0] > 0, _RECRUITED, NOTICED)
+        grown = np.max(np.where(waiting, parts / bounds - 1, -1.0))
+        return max(float(midpoints[runs.learned[run]] - excess[0]), float(grown), 1.0 if any(rest(state)) else -1.0)
+
+    for _ in range(2 * (shape[1] + midpoints.size)):
+        excess = narrow.excess(residual(state)) * (1 - _ROUNDING)
+        _grown(narrow, runs, at, power(state) * (1 + _ROUNDING), excess, ladder)
+        if excess[0] <= midpoints[runs.learned[run]]:
+            runs.drop(at, runs.now[at], velocity(state).reshape(*shape, 1), narrow.members)
+            continue
+        over, settled = rest(state, 1.01)
+        if over or settled or runs.now[run] > until:
+            runs.weights[..., run], runs.settled[run] = state.reshape(shape), settled and not over
+            return
+        try:
+            path = integrate(
+                velocity, state, patience, event=event, scale=float(sizes.max()), most=MOST_STEPS, shown=False,
+                jacobian=lambda state: narrow.jacobian(state.reshape(*shape, 1)),
+            )  # fmt: skip
+        except IntegrationFailed as error:
+            runs.reasons[run] = str(error)
+            return
+        runs.now[run], state = runs.now[run] + path.time, path.state
+        if not path.crossed:
+            break
+    runs.reasons[run] = "after the last of these drops no head escapes"
