@@ -1,28 +1,30 @@
 """The fall from one plateau to the next: the narrow networks of many runs, until each has settled."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from .._integrate import MOST_STEPS, IntegrationFailed, integrate
-from .._runge_kutta import SLOPES, DenseOutput, Field, attempt, crossing, next_step
+from .._runge_kutta import SLOPES, DenseOutput, attempt, crossing, next_step
 from .._types import PerComponent
 from ._heads import PerHead, Weights
 from ._narrow import Maps, Narrow
+from ._wait import at_least_two
 
-NOTICED = 1e-4
-"""A head that gains so large a part of what it could learn becomes a member of the network: others begin to feel it."""
 _RECRUITED = 0.02
 """One that gains so much makes a drop of its own, or shares in one."""
-_TOLERANCE = 1e-8
-"""The error of a step, relative to each weight and to the size of its head at first."""
 _BLOCK = 0.1
 """What is left of G may differ from that of the next plateau by this: others have grown a little."""
-_TURNED, _STILL = 1e-4, 10 * _TOLERANCE
+_TURNED, _STILL = 1e-4, 1e-7
 """Where any directions will do, it has settled when G would change by this part in the next wait, or by rounding."""
+_DECAYING = 1e-2
+"""What is left of G decays if the logarithm of an entry falls by this in a step."""
 _RESTING = 1e-3
 """Heads of one pair that share a component and part again move G by more than this part of what small ones do."""
+_SHORTER, _LONGER = 0.8, 1.2
+"""After a step that was too long steps are so much shorter, and from then on may become so much longer each."""
 _EXPLICIT = 1000
 """Explicit steps before the implicit method is used. A hundred are the rule."""
 
@@ -38,15 +40,11 @@ PerRun = Float[np.ndarray, " run"]
 
 @dataclass(frozen=True)
 class Ladder:
-    """What all runs of a task share: `gains` of the useful components, `rates` of the plateaus, `rank` of a head.
-
-    A network has settled when G is that of the next plateau, to `near` times the size of the initial weights.
-    """
+    """What all runs of a task share: `gains` of the useful components, `rates` of the plateaus, `rank` of a head."""
 
     gains: PerComponent
     rates: PerComponent
     rank: int
-    near: float
 
     def levels(self) -> PerComponent:
         """The excess of the loss on each plateau."""
@@ -61,6 +59,12 @@ class Ladder:
 class Fall:
     """Runs that fall: where they are, and what has happened on the way.
 
+    - `names`: the number of each head in its run; of size 0 are places without one.
+    - `first`: the first component that is followed; of those that are not, each run has learned `spent`, with heads
+      that are not followed.
+    - `noticed`: a head that gains so large a part of what it could learn becomes a member of the network.
+    - `near`: a network has settled when G is that of the next plateau to this, relatively.
+    - `tolerance`: the error of a step, relative to each weight and to the size of its head at first.
     - `learned`: how many components.
     - `recruited`: the heads that have made a drop, or shared in one; `before`: those that had when the fall began.
     - `times`, `heads`: of each drop; nan and -1 where it has not come.
@@ -71,7 +75,14 @@ class Fall:
 
     weights: Weights
     sizes: PerHead
+    names: Int[np.ndarray, "head run"]
+    first: int
+    spent: Int[np.ndarray, " run"]
+    noticed: PerRun
+    near: PerRun
+    tolerance: PerRun
     now: PerRun
+    until: PerRun
     learned: Int[np.ndarray, " run"]
     recruited: Bool[np.ndarray, "head run"]
     before: Bool[np.ndarray, "head run"]
@@ -84,7 +95,7 @@ class Fall:
     def drop(self, runs: np.ndarray, times: np.ndarray, speeds: Weights, members: PerHead) -> None:
         """The next drop of these runs, of the member that moves most: it lowers the loss most."""
         heads = np.argmax(np.sum(speeds**2, axis=0) * members, axis=0)
-        self.times[runs, self.learned[runs]], self.heads[runs, self.learned[runs]] = times, heads
+        self.times[runs, self.learned[runs]], self.heads[runs, self.learned[runs]] = times, self.names[heads, runs]
         self.learned[runs] += 1
 
     def recruit(self, runs: np.ndarray, heads: Bool[np.ndarray, "head run"]) -> None:
@@ -94,71 +105,81 @@ class Fall:
         self.recruited[:, runs] |= heads
 
 
-def fall(narrow: Narrow, runs: Fall, ladder: Ladder, until: float) -> None:
+def fall(narrow: Narrow, runs: Fall, ladder: Ladder) -> None:
     """Follow all runs until they have settled, learned all there is, or the time is over."""
     first = runs.learned.copy()
-    stiff = _explicit(narrow, runs, ladder, until)
-    for run in stiff.tolist():
+    stiff = _explicit(narrow, runs, ladder)
+    for run in np.unique(stiff).tolist():
         runs.learned[run], runs.recruited[:, run] = first[run], runs.before[:, run]
         runs.times[run, first[run] :], runs.heads[run, first[run] :], runs.ties[run, first[run] :] = np.nan, -1, False
-        _implicit(narrow.take(np.array([run])), runs, run, ladder, until)
+        _implicit(narrow.take(np.array([run])), runs, run, ladder)
 
 
-def _explicit(narrow: Narrow, runs: Fall, ladder: Ladder, until: float) -> Int[np.ndarray, " run"]:
+def _explicit(narrow: Narrow, runs: Fall, ladder: Ladder) -> Int[np.ndarray, " run"]:
     """Follow all runs, but those at their beginning that would take too many steps; which these are."""
     shape, at, first = runs.weights.shape[:2], np.arange(runs.now.size), runs.learned.copy()
     states, midpoints = np.concatenate([runs.weights.reshape(-1, at.size), runs.now[None]]), ladder.midpoints()
     size = np.concatenate([np.broadcast_to(runs.sizes, runs.weights.shape).reshape(-1, at.size), 0 * states[-1:]])
-    field, slopes = _field(narrow, shape), np.empty((SLOPES, *states.shape))
+    memory = np.empty(SLOPES * states.size)
+    field, slopes = narrow.field_by_length(shape), memory.reshape(SLOPES, *states.shape)
     field(states, slopes[0])
     residual, step = narrow.residual(runs.weights), np.full(at.size, 0.1 / ladder.rates[0])
-    excess = narrow.excess(residual)
+    excess, most = narrow.excess(residual), np.full(at.size, np.inf)
     for _ in range(_EXPLICIT):
-        tried = attempt(field, states, slopes, step, size, _TOLERANCE)
+        tried = attempt(field, states, slopes, step, size, runs.tolerance[at])
         accepted, reached = tried.accepted, narrow.residual(tried.states[:-1].reshape(*shape, -1))
         below, length = narrow.excess(reached), tried.states[-1] - states[-1]
         while (falling := accepted & (below < midpoints[runs.learned[at]])).any():
-            these = np.flatnonzero(falling)
+            these = at_least_two(np.flatnonzero(falling))
             own, level, drops = narrow.take(these), midpoints[runs.learned[at[these]]], at[these]
-            move = _field(own, shape)
+            move = own.field_by_length(shape)
             path = DenseOutput(move, states[:, these], tried.states[:, these], slopes[:, :, these], step[these])
             halfway = _at_level(own, path, level, excess[these], below[these], shape)
             speeds = np.empty_like(halfway)
             move(halfway, speeds)
             runs.drop(drops, halfway[-1], speeds[:-1].reshape(*shape, -1), own.members)
-        speeds, step = np.max(np.abs(reached - residual), axis=(0, 1)) / length, next_step(step, tried.error)
-        step = np.where(accepted, step, 0.9 * step)
+        speeds, step0 = np.max(np.abs(reached - residual), axis=(0, 1)) / length, step
+        step = next_step(step, tried.error)
+        # What has settled keeps steps short, for stability: one that is too long is not tried again soon.
+        most = np.where(accepted, _LONGER * most, _SHORTER * length)
+        step = np.minimum(step, most * (step0 / length))
         states, slopes[0] = np.where(accepted, tried.states, states), np.where(accepted, slopes[-1], slopes[0])
-        residual, excess = np.where(accepted, reached, residual), np.where(accepted, below, excess)
+        before, residual, excess = residual, np.where(accepted, reached, residual), np.where(accepted, below, excess)
         power = 2 * states[: shape[1]] * (slopes[0, : shape[1]] / slopes[0, -1]) * accepted
-        if _grown(narrow, runs, at, power, excess, ladder):
+        joined = _grown(narrow, runs, at, power, excess, ladder)
+        if joined is not None:
+            narrow = Narrow(narrow.plateau, joined)
+            field = narrow.field_by_length(shape)
             field(states, slopes[0])
         over, settled = _ended(narrow, runs, at, first, residual, speeds, length, states[:-1], ladder)
-        over, settled = over | (states[-1] > until), settled & accepted
+        over, settled = over | (states[-1] > runs.until[at]), settled & accepted
         if (over | settled).any():
             done = np.flatnonzero(over | settled)
-            runs.weights[..., at[done]] = states[:-1, done].reshape(*shape, -1)
+            ends, waiting = states[:-1, done].reshape(*shape, -1), ~runs.recruited[:, at[done]]
+            free = np.arange(narrow.dim)[:, None] + runs.first >= runs.learned[at[done]]
+            rest = _rest(narrow.take(done), free, before[..., done], residual[..., done], length[done])
+            runs.weights[..., at[done]] = ends + waiting * narrow.take(done).nudge(ends, rest)
             runs.now[at[done]], runs.settled[at[done]] = states[-1, done], settled[done] & ~over[done]
-            keep = np.flatnonzero(~(over | settled))
-            at, step, excess, residual = at[keep], step[keep], excess[keep], residual[..., keep]
-            states, size, slope = states[:, keep], size[:, keep], slopes[0][:, keep]
+            keep = at_least_two(np.flatnonzero(~(over | settled)))
+            slope, narrow = slopes[0][:, keep], narrow.take(keep)
+            at, step, most, excess, residual, states, size = (
+                each[..., keep] for each in (at, step, most, excess, residual, states, size)
+            )
             if keep.size == 0:
                 break
-            narrow, slopes = narrow.take(keep), np.empty((SLOPES, *states.shape))
-            field, slopes[0] = _field(narrow, shape), slope
+            field, slopes = narrow.field_by_length(shape), memory[: SLOPES * states.size].reshape(SLOPES, *states.shape)
+            slopes[0] = slope
     return at
 
 
-def _field(narrow: Narrow, shape: tuple[int, int]) -> Field:
-    r"""The derivatives of weights and time by s, $dt/\tau = ds/\|W\|$: then growth is exponential (see `_wait`)."""
-    velocity = narrow.field(shape)
+def _rest(narrow: Narrow, free: Bool[np.ndarray, "component run"], before: Maps, now: Maps, length: PerRun) -> Maps:
+    r"""The integral over all later times of what G still differs by from that of the next plateau, each entry.
 
-    def field(states: np.ndarray, slopes: np.ndarray) -> None:
-        velocity(states[:-1], slopes[:-1])
-        slopes[-1] = 1 / np.sqrt(np.einsum("wb,wb->b", states[:-1], states[:-1]))
-        slopes[:-1] *= slopes[-1]
-
-    return field
+    It decays exponentially, at a rate that its last change, in this length of time, tells.
+    """
+    end = np.where(free, narrow.plateau.driving, 0.0) * np.eye(narrow.dim)[..., None]
+    shrunk = np.log(np.maximum((before - end) / (now - end), 1.0))
+    return np.where(shrunk > _DECAYING, (now - end) * length / shrunk, 0.0)
 
 
 def _at_level(
@@ -172,16 +193,17 @@ def _at_level(
     return path(crossing(height, np.minimum(level - first, 0.0), level - last))
 
 
-def _grown(narrow: Narrow, runs: Fall, at: np.ndarray, power: PerHead, excess: PerRun, ladder: Ladder) -> bool:
-    """Whether heads have become members."""
+def _grown(
+    narrow: Narrow, runs: Fall, at: np.ndarray, power: PerHead, excess: PerRun, ladder: Ladder
+) -> PerHead | None:
+    """The members, if heads have become so."""
     parts = _parts(runs, at, power, excess, ladder)
     waiting = ~runs.recruited[:, at] & (runs.sizes[:, at] > 0)
     recruits = waiting & (parts >= _RECRUITED)
     if recruits.any():
         runs.recruit(at, recruits)
-    noticed = waiting & (parts >= NOTICED) & (narrow.members == 0)
-    narrow.members = np.where(noticed, 1.0, narrow.members)
-    return bool(noticed.any())
+    noticed = waiting & (parts >= runs.noticed[at]) & (narrow.members == 0)
+    return np.where(noticed, 1.0, narrow.members) if noticed.any() else None
 
 
 def _parts(runs: Fall, at: np.ndarray, power: PerHead, excess: PerRun, ladder: Ladder) -> PerHead:
@@ -201,25 +223,31 @@ def _ended(
     states: np.ndarray,
     ladder: Ladder,
     slack: float = 1.0,
-) -> tuple[Bool[np.ndarray, " run"], Bool[np.ndarray, " run"]]:
+) -> Sequence[Bool[np.ndarray, " run"]]:
     """Which runs have nothing left to learn, or no head for it; and which networks have settled.
 
     In a network that has settled each head has as many components as pairs, and G is that of the next plateau. An event
     is found to within `slack`.
     """
+    if not np.any(runs.learned[at] > first[at]):
+        return np.zeros((2, at.size), bool)
     learned, recruited, rates = runs.learned[at], runs.recruited[:, at], np.append(ladder.rates, ladder.rates[-1])
     waiting = ~recruited & (runs.sizes[:, at] > 0)
-    full = (learned >= ladder.rank * recruited.sum(axis=0)) & (learned > first[at])
+    full = (learned >= runs.spent[at] + ladder.rank * recruited.sum(axis=0)) & (learned > first[at])
     least = np.min(np.where(runs.sizes[:, at] > 0, runs.sizes[:, at], np.inf), axis=0)
     resting = (learned > first[at]) & (speeds < slack * _RESTING * rates[learned] ** 2 * least) & (ladder.rank == 1)
     over = (learned == ladder.gains.size) | (full | resting) & ~waiting.any(axis=0)
     settled = np.zeros(at.size, bool)
     these = np.flatnonzero(full & ~over)
     if these.size:
-        free, rate, dim = np.arange(narrow.dim)[:, None] >= learned[these], rates[learned[these]], narrow.dim
+        free, rate, dim = (
+            np.arange(narrow.dim)[:, None] + runs.first >= learned[these],
+            rates[learned[these]],
+            narrow.dim,
+        )
         left, own = np.where(free, narrow.plateau.driving[:, these], 0.0), residual[..., these]
         off, block = np.abs(own - left * np.eye(dim)[..., None]) / rate, free[:, None] & free[None]
-        near = slack * np.clip(ladder.near * runs.sizes[:, at[these]].max(axis=0), 1e-7, 1e-3)
+        near = slack * runs.near[at[these]]
         near = (np.max(off * ~block, axis=(0, 1)) < near) & (np.max(off * block, axis=(0, 1)) < _BLOCK)
         largest = np.max(np.abs(states.reshape(-1, *waiting.shape)) * waiting, axis=(0, 1))[these]
         slowest = np.maximum(_TURNED * rate**2 * largest, _STILL * rates[0] / length[these])
@@ -232,7 +260,7 @@ def _ended(
     return over, settled
 
 
-def _implicit(narrow: Narrow, runs: Fall, run: int, ladder: Ladder, until: float) -> None:
+def _implicit(narrow: Narrow, runs: Fall, run: int, ladder: Ladder) -> None:
     """Follow one run anew, to one event after another: a drop, a head that becomes a member or is recruited, rest."""
     at, shape, midpoints = np.array([run]), runs.weights.shape[:2], ladder.midpoints()
     field, first, state = narrow.field(shape), runs.learned.copy(), runs.weights[..., run].ravel()
@@ -261,18 +289,21 @@ def _implicit(narrow: Narrow, runs: Fall, run: int, ladder: Ladder, until: float
         excess = narrow.excess(residual(state))
         parts = _parts(runs, at, power(state), excess, ladder)[:, 0]
         waiting = ~runs.recruited[:, run] & (sizes > 0)
-        bounds = np.where(narrow.members[:, 0] > 0, _RECRUITED, NOTICED)
+        bounds = np.where(narrow.members[:, 0] > 0, _RECRUITED, runs.noticed[run])
         grown = np.max(np.where(waiting, parts / bounds - 1, -1.0))
         return max(float(midpoints[runs.learned[run]] - excess[0]), float(grown), 1.0 if any(rest(state)) else -1.0)
 
     for _ in range(2 * (shape[1] + midpoints.size)):
         excess = narrow.excess(residual(state)) * (1 - _ROUNDING)
-        _grown(narrow, runs, at, power(state) * (1 + _ROUNDING), excess, ladder)
+        joined = _grown(narrow, runs, at, power(state) * (1 + _ROUNDING), excess, ladder)
+        if joined is not None:
+            narrow = Narrow(narrow.plateau, joined)
+            field = narrow.field(shape)
         if excess[0] <= midpoints[runs.learned[run]]:
             runs.drop(at, runs.now[at], velocity(state).reshape(*shape, 1), narrow.members)
             continue
         over, settled = rest(state, 1.01)
-        if over or settled or runs.now[run] > until:
+        if over or settled or runs.now[run] > runs.until[run]:
             runs.weights[..., run], runs.settled[run] = state.reshape(shape), settled and not over
             return
         try:

@@ -31,14 +31,16 @@ class Narrow:
         a, b = self.plateau.curvatures
         self.dim, self.curvature = len(a), a[:, None] * b[None]
         self._drive = self.plateau.driving[None] * np.eye(self.dim)[..., None]
+        self._count = int(np.max(np.flatnonzero(self.members.any(axis=1)), initial=-1)) + 1  # heads up to the last
 
     def take(self, runs: np.ndarray) -> "Narrow":
         return Narrow(self.plateau.take(runs), self.members[:, runs])
 
     def residual(self, weights: Weights) -> Maps:
         """G."""
+        weights, members = weights[:, : self._count], self.members[: self._count]
         x, y = sides(weights, self.dim)
-        return self._drive - self.curvature * np.einsum("rdhb,rehb->deb", x * (weights[0] * self.members), y)
+        return self._drive - self.curvature * np.einsum("rdhb,rehb->deb", x * (weights[0] * members), y)
 
     def excess(self, residual: Maps) -> Float[np.ndarray, " run"]:
         """By how much the loss is above its least."""
@@ -46,17 +48,54 @@ class Narrow:
         return np.einsum("deb,deb->b", residual, parts)
 
     def field(self, shape: tuple[int, int]) -> Field:
-        """The velocity of flat states; `shape` is that of the weights of a run."""
+        r"""The velocity of flat states; `shape` is that of the weights of a run.
+
+        $T\circ B_i$ is a sum of products: with $X_i = v_i a\circ x_i$ and $Y_i = b\circ y_i$,
+        $Gy = ns\circ y - \sum_i X_i(Y_i^\top y)$ and $G^\top x = ns\circ x - \sum_i Y_i(X_i^\top x)$.
+        """
+        drive, bends = self.plateau.driving[:, None], self.plateau.curvatures[:, None, :, None]
+        count, members = self._count, self.members[: self._count]
 
         def field(states: np.ndarray, slopes: np.ndarray) -> None:
             weights, velocity = states.reshape(*shape, -1), slopes.reshape(*shape, -1)
-            g, (x, y), moved = self.residual(weights), sides(weights, self.dim), sides(velocity, self.dim)
-            pushed = np.einsum("deb,rehb->rdhb", g, y)
-            np.einsum("rdhb,rdhb->hb", x, pushed, out=velocity[0])
-            np.multiply(weights[0], pushed, out=moved[0])
-            np.multiply(weights[0], np.einsum("deb,rdhb->rehb", g, x), out=moved[1])
+            pairs, moved = sides(weights, self.dim), sides(velocity, self.dim)
+            pushed = drive * pairs
+            if count:
+                factors = bends * pairs[..., :count, :]
+                factors[0] *= weights[0, :count] * members
+                along = np.einsum("sqdmb,srdhb->sqmrhb", factors, pairs)
+                pushed -= np.einsum("sqdmb,sqmrhb->srdhb", factors[::-1], along)
+            np.einsum("rdhb,rdhb->hb", pairs[0], pushed[1], out=velocity[0])
+            np.multiply(weights[0], pushed[::-1], out=moved)
             if self.plateau.overlaps is not None:
                 moved[:] = np.einsum("sdeb,srehb->srdhb", self.plateau.overlaps, moved)
+
+        return field
+
+    def nudge(self, weights: Weights, kick: Maps) -> Weights:
+        """By how much weights change, to first order, where G has this integral over time."""
+        change = np.empty_like(weights)
+        x, y = sides(weights, self.dim)
+        moved = sides(change, self.dim)
+        pushed = np.einsum("deb,rehb->rdhb", kick, y), np.einsum("deb,rdhb->rehb", kick, x)
+        np.einsum("rdhb,rdhb->hb", x, pushed[0], out=change[0])
+        np.multiply(weights[0], np.stack(pushed), out=moved)
+        if self.plateau.overlaps is not None:
+            moved[:] = np.einsum("sdeb,srehb->srdhb", self.plateau.overlaps, moved)
+        return change
+
+    def field_by_length(self, shape: tuple[int, int]) -> Field:
+        r"""The derivatives of flat states and, in their last row, of time, by s with $dt/\tau = ds/\|W\|$.
+
+        Heads grow from w to order one as $1/(t_* - t)$. By s growth is exponential, at about the rate $\rho$ of the
+        plateau, so that a step is a factor in the weights, and not only a part of the time left.
+        """
+        velocity = self.field(shape)
+
+        def field(states: np.ndarray, slopes: np.ndarray) -> None:
+            velocity(states[:-1], slopes[:-1])
+            slopes[-1] = 1 / np.sqrt(np.einsum("wb,wb->b", states[:-1], states[:-1]))
+            slopes[:-1] *= slopes[-1]
 
         return field
 

@@ -1,6 +1,7 @@
 """The drops of many runs side by side: plateaus on which heads race alone, and falls of the narrow network."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -10,31 +11,41 @@ from stepwell._util.threads import one_blas_thread
 
 from .._runge_kutta import SLOPES
 from .._types import PerComponent
-from ._fall import NOTICED, Fall, Ladder, fall
-from ._heads import Directions, Heads, PerHead, Plateau, Weights, sides
+from ._fall import Fall, Ladder, fall
+from ._heads import Directions, PerHead, Plateau, Weights, drift, gains, sides
 from ._narrow import Narrow
 from ._principal import Principal
-from ._wait import TOLERANCE, wait
+from ._wait import at_least_two, wait
 
 _PATIENCE = 1e4
 """A plateau is given up after this many hyperbolic times 1/(ρ w): only weights on the stable manifold wait so long."""
 _MOST_DRIFT = 1e-6
 """By which relative error in what the flow conserves its times are still believed. Some 1e-8 are the rule."""
-TRIALS = 2
-"""Perturbed copies of a run, whose spread is the uncertainty of its times."""
-_MOST_CHANGE = 0.5
-"""Relative changes of weights above this are none."""
-_NEAR = 0.01
+_NOTICED = 1e-5
+"""A head that gains so large a part of what it could learn becomes a member of the network: others begin to feel it."""
+_NEAR = 0.1
+_MOST_NEAR = 1e-2
 """A network has settled when G is that of the next plateau, to this times the size of the initial weights. Relatively,
 the next time is then off by this times their square."""
-_LOOSER = 4.0
-"""... and so much more in trials, which so include what it is off by."""
+_TOLERANCE = 1e-3
+"""The error of a step, in units of the squared initial size."""
+TRIALS = 1
+"""Copies of a run that are followed less closely: what they are off by is the uncertainty of its times."""
+_NOTICED_LATER, _LOOSER, _COARSER = 30.0, 4.0, 30.0
+"""How much larger the three above are in trials, so that what they leave out is at least three times as much."""
 _FASTER = 2.0
-"""Heads whose components grow so much faster than the next follow the present drop at once; in trials all do."""
+"""Heads whose components grow so much faster than the next follow the present drop at once, in trials as fast ones.
+Where directions are orthogonal all do: others move them by a part of the order of the initial size alone."""
+_LEFT_OUT = 0.1
+"""While one head falls others change relatively by its size over that of the fallen one; this part of it is kicked."""
+_MOST_CHANGE = 0.5
+"""Relative changes of initial weights above this are none."""
+_UNTIL = 2.0
+"""Trials are followed so much longer."""
 _SOLVED = 1e-7
 """The relative error of times by the solver alone."""
-_TOGETHER = 2**19
-"""Numbers that the slopes of runs side by side take up, at most: 4 MiB, so that they stay in the cache."""
+_TOGETHER = 2**23
+"""Numbers that the slopes of runs side by side take up, at most: 64 MiB."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +66,6 @@ class Races:
         nothing = np.full((runs, components), np.nan)
         return cls(nothing, np.full(nothing.shape, -1), [""] * runs, nothing.copy(), np.zeros(nothing.shape, bool))
 
-    def part(self, runs: slice) -> "Races":
-        return Races(self.times[runs], self.heads[runs], self.reasons[runs], self.uncertainties[runs], self.ties[runs])
-
 
 def races(
     basis: Principal,
@@ -70,50 +78,33 @@ def races(
 ) -> Races:
     r"""The races from these initial weights. `rates` are the `escape_rates` of the task.
 
-    What is left out is estimated by so many `trials`: copies of each run whose weights are at first multiplied by
-    $e^{\epsilon\xi}$, with $\xi$ normal and $\epsilon = (\|W_j\|/\|W_\infty\|)^2$, by which heads interact on a
-    plateau, and in whose falls all heads count. The uncertainty of a time is three times the root mean square of its
-    changes; infinite if the drop is missing in a trial.
+    What is left out is estimated by so many `trials`: copies of each run in which heads are noticed later, networks
+    settle less, steps are longer, all heads follow that can, and weights are at first multiplied by $e^{\epsilon\xi}$,
+    with $\xi$ normal and $\epsilon = (\|W_j\|/\|W_\infty\|)^3$, by which heads interact on the first plateau. Each
+    leaves out at least three times as much. The uncertainty of a time is the root mean square of its changes; infinite
+    if the drop is missing in a trial.
     """
-    made = _followed(basis, rates, (values, keys, queries), until, None)
-    there = np.flatnonzero(np.isfinite(made.times).any(axis=1))
-    if trials and there.size:
-        copies = tuple(np.repeat(part[there], trials, axis=0) for part in (values, keys, queries))
-        shape = (1 + 2 * keys.shape[2] * keys.shape[3], keys.shape[1], trials)
-        kicks = np.random.default_rng(0).normal(size=shape)  # the same for every run, whatever others are beside it
-        found = _followed(basis, rates, copies, np.inf, kicks).times
-        off = found.reshape(there.size, trials, -1) - made.times[there, None]
-        spread = 3 * np.sqrt(np.mean(off**2, axis=1))
-        made.uncertainties[there] = np.where(np.isnan(spread), np.inf, spread + _SOLVED * made.times[there])
-        made.uncertainties[np.isnan(made.times)] = np.nan
-    return made if trials else replace(made, uncertainties=np.full(made.times.shape, np.nan))
-
-
-def _followed(
-    basis: Principal,
-    rates: Float[np.ndarray, " component"],
-    weights: tuple[np.ndarray, ...],
-    until: float,
-    kicks: Float[np.ndarray, "weights head trial"] | None,
-) -> Races:
-    """The races of all runs, so many at once that they stay in the cache; of trials, if there are `kicks`."""
-    values, keys, _ = weights
     runs, heads, rank, dim = keys.shape
-    races = Races.none(runs, basis.useful)
-    if heads == 0:
-        return races
-    together = max(1, _TOGETHER // (SLOPES * (heads * (1 + 2 * rank * dim) + 1)))
-    with Meter("predicting drops", runs, shown=runs > 1) as meter, one_blas_thread(), np.errstate(all="ignore"):
-        for first in range(0, runs, together):
-            part = slice(first, first + together)
-            block = races.part(part)
-            begun = _Runs.of(basis, *(each[part] for each in weights))
-            if kicks is not None:
-                begun.kick(basis, kicks[..., np.arange(first, first + begun.now.size) % kicks.shape[-1]])
-            _race(basis, rates, begun, until, block)
-            races.reasons[part] = block.reasons
-            meter.update(first + len(block.reasons))
-    return races
+    made = Races.none(runs * (1 + trials), basis.useful)
+    if runs and heads:
+        begun = _Runs.of(
+            basis, *(np.tile(part, (1 + trials,) + (1,) * (part.ndim - 1)) for part in (values, keys, queries))
+        )
+        begun.trial = begun.number // runs
+        begun.until = np.where(begun.trial > 0, _UNTIL * until, until)
+        shape = (1 + basis.useful, 1 + 2 * rank * dim, heads, trials)
+        own = np.random.default_rng(0).normal(size=shape)  # the same for every run, whatever others are beside it
+        begun.kicks = np.concatenate([np.zeros((*shape[:-1], 1)), own], axis=3)
+        begun.kick(begun.scales(basis) ** 3)
+        with one_blas_thread(), np.errstate(all="ignore"):
+            _race(basis, rates, begun, made)
+    own = Races(made.times[:runs], made.heads[:runs], made.reasons[:runs], made.uncertainties[:runs], made.ties[:runs])
+    if trials:
+        off = made.times[runs:].reshape(trials, *own.times.shape) - own.times
+        spread = np.sqrt(np.mean(off**2, axis=0))
+        own.uncertainties[:] = np.where(np.isnan(spread), np.inf, spread + _SOLVED * own.times)
+        own.uncertainties[np.isnan(own.times)] = np.nan
+    return own
 
 
 @dataclass
@@ -121,17 +112,20 @@ class _Runs:
     """Runs that are followed together."""
 
     number: Int[np.ndarray, " run"]
-    """Among those of the block; runs that have come to an end are left out of all arrays."""
+    """Runs that have come to an end are left out of all arrays."""
     directions: Directions
     weights: Weights
     sizes: PerHead
     """The largest weight of each head at first."""
     now: Float[np.ndarray, " run"]
+    until: Float[np.ndarray, " run"]
     learned: Int[np.ndarray, " run"]
     """How many components."""
     recruited: Bool[np.ndarray, "head run"]
-    whole: bool = False
-    """Whether in falls all heads count: not for predictions, but for trials."""
+    trial: Int[np.ndarray, " run"]
+    """Its number; 0 for the run itself."""
+    kicks: Float[np.ndarray, "drop weights head trial"]
+    """By which trials are perturbed after so many drops."""
 
     @classmethod
     def of(cls, basis: Principal, values: np.ndarray, keys: np.ndarray, queries: np.ndarray) -> "_Runs":
@@ -140,39 +134,93 @@ class _Runs:
         pairs = np.stack(directions.coordinates(keys, queries))  # (side, run, head, pair, component)
         rows = np.transpose(pairs, (0, 3, 4, 2, 1)).reshape(-1, heads, runs)
         weights = np.concatenate([values.T[None], rows])
-        sizes, learned = np.abs(weights).max(axis=0), np.zeros(runs, int)
-        return cls(np.arange(runs), directions, weights, sizes, np.zeros(runs), learned, np.zeros((heads, runs), bool))
+        sizes, none = np.abs(weights).max(axis=0), np.zeros((heads, runs), bool)
+        return cls(
+            np.arange(runs), directions, weights, sizes, np.zeros(runs), np.full(runs, np.inf), np.zeros(runs, int),
+            none, np.zeros(runs, int), np.zeros(0),
+        )  # fmt: skip
 
     def take(self, runs: np.ndarray) -> "_Runs":
-        rest = (part[..., runs] for part in (self.weights, self.sizes, self.now, self.learned, self.recruited))
-        return _Runs(self.number[runs], self.directions.take(runs), *rest, whole=self.whole)
+        rest = (self.weights, self.sizes, self.now, self.until, self.learned, self.recruited, self.trial)
+        return _Runs(
+            self.number[runs], self.directions.take(runs), *(part[..., runs] for part in rest), kicks=self.kicks
+        )
 
-    def kick(self, basis: Principal, kicks: np.ndarray) -> None:
-        """Perturb trials; each weight is multiplied, and keeps its sign."""
-        lengths = np.linalg.norm(basis.keys, axis=0) * np.linalg.norm(basis.queries, axis=0)
-        end = float(np.max(np.cbrt(basis.sizes / basis.curvatures / lengths)[: basis.useful]))
-        self.weights *= np.exp(np.minimum((self.sizes / end) ** 2, _MOST_CHANGE) * kicks)
-        self.whole = True
+    def kick(self, changes: PerHead) -> None:
+        """Perturb trials by these relative changes; each weight is multiplied, and keeps its sign."""
+        kicks = np.moveaxis(self.kicks[self.learned, :, :, self.trial], 0, 2)
+        self.weights *= np.exp(np.minimum(changes, _MOST_CHANGE) * kicks)
+
+    def scales(self, basis: Principal) -> PerHead:
+        """The sizes of heads at first, relative to those of heads that have learned."""
+        return self.sizes / _end(basis)
+
+    def tolerance(self, basis: Principal) -> Float[np.ndarray, " run"]:
+        """The error of a step."""
+        own = np.clip(_TOLERANCE * self.scales(basis).max(axis=0) ** 2, 1e-9, 1e-6)
+        return own * np.where(self.trial > 0, _COARSER, 1.0)
+
+    def noticed(self) -> Float[np.ndarray, " run"]:
+        return _NOTICED * np.where(self.trial > 0, _NOTICED_LATER, 1.0)
 
 
-def _race(basis: Principal, rates: PerComponent, runs: _Runs, until: float, races: Races) -> None:
+def _end(basis: Principal) -> float:
+    """The size of heads that have learned."""
+    lengths = np.linalg.norm(basis.keys, axis=0) * np.linalg.norm(basis.queries, axis=0)
+    return float(np.max(np.cbrt(basis.sizes / basis.curvatures / lengths)[: basis.useful]))
+
+
+class _Followed:
+    """Some runs of `runs` with the heads of `own`, those of `before` before the others, from component `first` on.
+
+    A run that has fewer of these heads than another has heads of zeros in their place.
+    """
+
+    def __init__(
+        self,
+        runs: _Runs,
+        at: Int[np.ndarray, " run"],
+        own: Bool[np.ndarray, "head run"],
+        before: Bool[np.ndarray, "head run"],
+        first: int,
+        dim: int,
+    ):
+        order = np.argsort(2 * ~own[:, at] - before[:, at].astype(int), axis=0, kind="stable")
+        self.at, self.names = at, order[: max(1, own[:, at].sum(axis=0).max())]
+        rows = np.arange(1, len(runs.weights)).reshape(-1, dim)[:, first:]
+        self._where = np.append(0, rows)[:, None, None], self.names, at
+        self._weights, self.own = runs.weights, self.of(own)
+        self.weights = np.where(self.own, runs.weights[self._where], 0.0)
+        self.sizes = np.where(self.own, self.of(runs.sizes), 0.0)
+
+    def of(self, per_head: PerHead) -> PerHead:
+        """What belongs to these heads."""
+        return per_head[self.names, self.at]
+
+    def write(self, weights: Weights) -> None:
+        """Write these weights in those of all heads."""
+        self._weights[self._where] = np.where(self.own, weights, self._weights[self._where])
+
+
+def _race(basis: Principal, rates: PerComponent, runs: _Runs, races: Races) -> None:
     """Fill in the races of these runs."""
-    heads = runs.recruited.shape[0]
-    excess = -Heads(Plateau.of(basis, runs.directions, _first(basis, 0 * runs.learned)), heads).gains(runs.weights)
-    excess, gains = excess.max(axis=0), float(basis.gains.sum())
-    large = ~(excess <= gains)
+    plateau = Plateau.of(basis, runs.directions, _first(basis, 0 * runs.learned))
+    excess, most = -gains(plateau, runs.weights).min(axis=0), float(basis.gains.sum())
+    large = ~(excess <= most)
     for run in np.flatnonzero(large).tolist():
-        races.reasons[run] = too_large("a head by itself raises", float(excess[run]), gains)
-    runs = runs.take(np.flatnonzero(~large)) if large.any() else runs
-    while True:
-        racing = ~runs.recruited & (runs.sizes > 0)  # a head of zeros never moves
-        keep = np.flatnonzero(racing.any(axis=0) & (runs.learned < basis.useful))
-        if keep.size == 0:
-            return
-        if keep.size < runs.now.size:
-            runs, racing = runs.take(keep), racing[:, keep]
-        runs, noticed = _plateau(basis, rates, runs, racing, until, races)
-        runs = _fall(basis, rates, runs, noticed, until, races)
+        races.reasons[run] = too_large("a head by itself raises", float(excess[run]), most)
+    runs, total = runs.take(np.flatnonzero(~large)) if large.any() else runs, runs.now.size
+    with Meter("predicting drops", total, shown=total > 2) as meter:
+        while True:
+            racing = ~runs.recruited & (runs.sizes > 0)  # a head of zeros never moves
+            keep = np.flatnonzero(racing.any(axis=0) & (runs.learned < basis.useful))
+            if keep.size == 0:
+                return
+            if keep.size < runs.now.size:
+                runs, racing = runs.take(keep), racing[:, keep]
+            runs, noticed = _plateau(basis, rates, runs, racing, races)
+            runs = _fall(basis, rates, runs, noticed, races)
+            meter.update(int(total * np.mean(np.isfinite(races.times))))
 
 
 def _first(basis: Principal, counts: Int[np.ndarray, " run"]) -> Bool[np.ndarray, "component run"]:
@@ -180,43 +228,60 @@ def _first(basis: Principal, counts: Int[np.ndarray, " run"]) -> Bool[np.ndarray
     return np.arange(basis.sizes.size)[:, None] < counts
 
 
+def _together(
+    first: Int[np.ndarray, " run"], own: Bool[np.ndarray, "head run"], basis: Principal, rows: int
+) -> Iterator:
+    """Runs whose first component is the same, as many at once as stay in the cache, and that component."""
+    for component in np.unique(first):
+        these = np.flatnonzero(first == component)
+        width = 1 + (rows - 1) // basis.sizes.size * (basis.sizes.size - component)
+        most = max(2, _TOGETHER // (SLOPES * (own[:, these].sum(axis=0).max() * width + 1)))
+        for part in np.array_split(these, -(-these.size // most)):
+            yield at_least_two(part), int(component)
+
+
 def _plateau(
-    basis: Principal, rates: PerComponent, runs: _Runs, racing: Bool[np.ndarray, "head run"], until: float, races: Races
-) -> tuple[_Runs, Float[np.ndarray, "head ready"]]:
-    """The runs in which a head is noticed by others, and 1 for that head."""
-    # Only the heads that race are followed; a run with fewer of them than another has heads of zeros in their place.
-    place = np.argsort(~racing, axis=0, kind="stable")[: racing.sum(axis=0).max()][None]
-    racing, weights = (np.take_along_axis(part, place, axis=1) for part in (racing[None], runs.weights))
-    heads = Heads(Plateau.of(basis, runs.directions, _first(basis, runs.learned)), len(place[0]))
-    weights *= racing
-    sizes = np.where(racing[0], np.take_along_axis(runs.sizes, place[0], axis=0), 1.0)
-    rate = rates[runs.learned]
-    patience = _PATIENCE / rate / np.abs(weights).max(axis=(0, 1))
-    waits = wait(
-        heads,
-        weights,
-        rate=rate,
-        enough=NOTICED * basis.gains[runs.learned],
-        sizes=sizes,
-        until=np.minimum(patience, until - runs.now),
-        tolerance=TOLERANCE,
-    )
-    drift = heads.drift(weights, waits.weights)
-    for run in np.flatnonzero(~waits.crossed | (drift > _MOST_DRIFT)).tolist():
-        number = runs.number[run]
-        if waits.crossed[run]:
-            waits.crossed[run] = False
-            races.reasons[number] = "rounding decides when: the slowest rate is too far below the fastest for float64"
-        elif patience[run] < until - runs.now[run]:
-            races.reasons[number] = f"from these weights no head escapes within t/tau = {patience[run]:.3g}"
-    after = np.where(racing, waits.weights, np.take_along_axis(runs.weights, place, axis=1))
-    np.put_along_axis(runs.weights, place, after, axis=1)
-    runs.now = runs.now + waits.time
-    winners = np.take_along_axis(place[0], np.argmax(heads.gains(waits.weights), axis=0)[None], axis=0)[0]
-    members = np.zeros(runs.recruited.shape)
-    members[winners, np.arange(winners.size)] = 1.0
-    keep = np.flatnonzero(waits.crossed)
-    return runs.take(keep), members[:, keep]
+    basis: Principal, rates: PerComponent, runs: _Runs, racing: Bool[np.ndarray, "head run"], races: Races
+) -> tuple[_Runs, Bool[np.ndarray, "head ready"]]:
+    """The runs in which a head is noticed by others, and which it is."""
+    plateau = Plateau.of(basis, runs.directions, _first(basis, runs.learned))
+    crossed, noticed = np.zeros(runs.now.size, bool), np.zeros(racing.shape, bool)
+    tolerance, enough = runs.tolerance(basis), runs.noticed() * basis.gains[runs.learned]
+    # Components that are learned do not move, if directions are orthogonal.
+    for at, first in _together(np.where(plateau.oblique(), 0, runs.learned), racing, basis, len(runs.weights)):
+        part = _Followed(runs, at, racing, racing, first, basis.sizes.size)
+        narrow, rate, left = (
+            Narrow(plateau.take(at, first), 0.0 * part.sizes),
+            rates[runs.learned[at]],
+            runs.until[at] - runs.now[at],
+        )
+        patience = _PATIENCE / rate / np.abs(part.weights).max(axis=(0, 1))
+        waits = wait(
+            narrow,
+            part.weights,
+            rate=rate,
+            enough=enough[at],
+            sizes=np.where(part.own, part.sizes, 1.0),
+            until=np.minimum(patience, left),
+            tolerance=tolerance[at],
+        )
+        lost = drift(narrow.plateau, part.weights, waits.weights) > _MOST_DRIFT * np.where(
+            runs.trial[at], _COARSER, 1.0
+        )
+        for run in np.flatnonzero(~waits.crossed | lost).tolist():
+            number = runs.number[at[run]]
+            if waits.crossed[run]:
+                waits.crossed[run] = False
+                races.reasons[number] = (
+                    "rounding decides when: the slowest rate is too far below the fastest for float64"
+                )
+            elif patience[run] < left[run]:
+                races.reasons[number] = f"from these weights no head escapes within t/tau = {patience[run]:.3g}"
+        part.write(waits.weights)
+        crossed[at], noticed[part.names[waits.head, np.arange(at.size)], at] = waits.crossed, True
+        runs.now[at] += waits.time
+    keep = np.flatnonzero(crossed)
+    return runs.take(keep), noticed[:, keep]
 
 
 def too_large(what: str, excess: float, gains: float) -> str:
@@ -227,42 +292,53 @@ def too_large(what: str, excess: float, gains: float) -> str:
     )
 
 
-def _fall(basis: Principal, rates: PerComponent, runs: _Runs, noticed: PerHead, until: float, races: Races) -> _Runs:
+def _fall(
+    basis: Principal, rates: PerComponent, runs: _Runs, noticed: Bool[np.ndarray, "head run"], races: Races
+) -> _Runs:
     """The runs that settle on a further plateau."""
     if runs.now.size == 0:
         return runs
-    rank = (len(runs.weights) - 1) // (2 * basis.sizes.size)
-    slaved, left = _slaved(rates, runs, races, rank)
-    members = (1.0 if runs.whole else np.maximum(noticed, runs.recruited)) * ~left
-    narrow = Narrow(Plateau.of(basis, runs.directions, _first(basis, slaved)), members)
-    falling = Fall(
-        runs.weights * ~left, runs.sizes, runs.now.copy(), runs.learned.copy(), runs.recruited.copy(), runs.recruited,
-        races.times[runs.number], races.heads[runs.number], races.ties[runs.number], np.zeros(runs.now.size, bool), {},
-    )  # fmt: skip
-    near = _NEAR * (_LOOSER if runs.whole else 1.0)
-    fall(narrow, falling, Ladder(basis.gains[: basis.useful], rates[: basis.useful], rank, near), until)
-    late = falling.times > until
-    falling.times[late], falling.heads[late] = np.nan, -1
-    races.times[runs.number], races.heads[runs.number] = falling.times, falling.heads
-    races.ties[runs.number] = falling.ties
-    for run, reason in falling.reasons.items():
-        races.reasons[runs.number[run]] = reason
-    possible = min(basis.useful, rank * len(runs.recruited))
-    spent = ~falling.settled & falling.recruited.all(axis=0) & (falling.learned < possible) & (falling.now <= until)
+    rank, dim, begun = (len(runs.weights) - 1) // (2 * basis.sizes.size), basis.sizes.size, runs.learned.copy()
+    oblique = Plateau.of(basis, runs.directions, _first(basis, 0 * begun)).oblique()
+    slaved, left = _slaved(rates, runs, races, rank, oblique)
+    plateau = Plateau.of(basis, runs.directions, _first(basis, slaved))
+    members, settled = (noticed | runs.recruited) & ~left, np.zeros(begun.size, bool)
+    ladder = Ladder(basis.gains[: basis.useful], rates[: basis.useful], rank)
+    tolerance, possible = runs.tolerance(basis), min(basis.useful, rank * len(left))
+    near = np.clip(_NEAR * np.where(runs.trial > 0, _LOOSER, 1.0) * runs.sizes.max(axis=0), 1e-7, _MOST_NEAR)
+    for at, first in _together(np.where(oblique, 0, slaved), ~left, basis, len(runs.weights)):
+        part, number = _Followed(runs, at, ~left, members, first, dim), runs.number[at]
+        recruited = part.of(runs.recruited) & part.own
+        falling = Fall(
+            part.weights, part.sizes, part.names, first, slaved[at], runs.noticed()[at], near[at], tolerance[at],
+            runs.now[at], runs.until[at], runs.learned[at], recruited.copy(), recruited, races.times[number],
+            races.heads[number], races.ties[number], np.zeros(at.size, bool), {},
+        )  # fmt: skip
+        fall(Narrow(plateau.take(at, first), 1.0 * (part.of(members) & part.own)), falling, ladder)
+        late = falling.times > falling.until[:, None]
+        falling.times[late], falling.heads[late] = np.nan, -1
+        races.times[number], races.heads[number], races.ties[number] = falling.times, falling.heads, falling.ties
+        for run, reason in falling.reasons.items():
+            races.reasons[number[run]] = reason
+        part.write(falling.weights)
+        runs.now[at], runs.learned[at], settled[at] = falling.now, falling.learned, falling.settled
+        runs.recruited[part.names, at] = np.where(part.own, falling.recruited, part.of(runs.recruited))
+    spent = ~settled & runs.recruited.all(axis=0) & (runs.learned < possible) & (runs.now <= runs.until)
     for run in runs.number[spent].tolist():
         races.reasons[run] = races.reasons[run] or "heads made a drop together, in a near tie, and none is left"
-    keep, weights = np.flatnonzero(falling.settled), falling.weights + runs.weights * left
-    after = replace(runs, weights=weights, now=falling.now, learned=falling.learned, recruited=falling.recruited)
-    return _towards_learned(basis, after.take(keep), runs.learned[keep])
+    keep = np.flatnonzero(settled)
+    runs = _towards_learned(basis, runs.take(keep), begun[keep])
+    runs.kick(_LEFT_OUT * np.abs(runs.weights).max(axis=0) / _end(basis))
+    return runs
 
 
 def _slaved(
-    rates: PerComponent, runs: _Runs, races: Races, rank: int
+    rates: PerComponent, runs: _Runs, races: Races, rank: int, oblique: Bool[np.ndarray, " run"]
 ) -> tuple[Int[np.ndarray, " run"], Bool[np.ndarray, "head run"]]:
     """How many components follow at once in each run, and whose heads do: those that have no other, nor spare pairs."""
-    factor = 1.0 if runs.whole else _FASTER
+    factor = np.where(oblique, np.where(runs.trial > 0, 1.0, _FASTER), 0.0)
     faster = rates[:, None] > factor * rates[np.minimum(runs.learned, rates.size - 1)]
-    count = np.sum(faster & (np.arange(rates.size)[:, None] < runs.learned), axis=0)[:, None]
+    count = np.sum(np.logical_and.accumulate(faster & (np.arange(rates.size)[:, None] < runs.learned)), axis=0)[:, None]
     of = races.heads[runs.number] == np.arange(len(runs.recruited))[:, None, None]
     before = np.arange(of.shape[2]) < count
     own, others = np.sum(of & before, axis=2), np.sum(of & ~before, axis=2)
