@@ -1,6 +1,5 @@
 """The fall from one plateau to the next: the narrow networks of many runs, until each has settled."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +19,9 @@ _BLOCK = 0.1
 _TURNED, _STILL = 1e-4, 1e-7
 """Where any directions will do, it has settled when G would change by this part in the next wait, or by rounding."""
 _DECAYING = 1e-2
-"""What is left of G decays if the logarithm of an entry falls by this in a step."""
+"""What is left of G decays if an entry does so at a rate above this part of that of the plateau."""
+_LINEAR = 0.05
+"""... and exponentially if it is this part of what is to be learned next at most."""
 _RESTING = 1e-3
 """Heads of one pair that share a component and part again move G by more than this part of what small ones do."""
 _SHORTER, _LONGER = 0.8, 1.2
@@ -63,7 +64,8 @@ class Fall:
     - `first`: the first component that is followed; of those that are not, each run has learned `spent`, with heads
       that are not followed.
     - `noticed`: a head that gains so large a part of what it could learn becomes a member of the network.
-    - `near`: a network has settled when G is that of the next plateau to this, relatively.
+    - `nudged`: a network has settled when the weights of others would still change by less than `near`, relatively, and
+      they are so changed; if not, when G is that of the next plateau to `near`, relatively.
     - `tolerance`: the error of a step, relative to each weight and to the size of its head at first.
     - `learned`: how many components.
     - `recruited`: the heads that have made a drop, or shared in one; `before`: those that had when the fall began.
@@ -79,6 +81,7 @@ class Fall:
     first: int
     spent: Int[np.ndarray, " run"]
     noticed: PerRun
+    nudged: Bool[np.ndarray, " run"]
     near: PerRun
     tolerance: PerRun
     now: PerRun
@@ -138,28 +141,26 @@ def _explicit(narrow: Narrow, runs: Fall, ladder: Ladder) -> Int[np.ndarray, " r
             speeds = np.empty_like(halfway)
             move(halfway, speeds)
             runs.drop(drops, halfway[-1], speeds[:-1].reshape(*shape, -1), own.members)
-        speeds, step0 = np.max(np.abs(reached - residual), axis=(0, 1)) / length, step
-        step = next_step(step, tried.error)
+        tried_step, step = step, next_step(step, tried.error)
         # What has settled keeps steps short, for stability: one that is too long is not tried again soon.
         most = np.where(accepted, _LONGER * most, _SHORTER * length)
-        step = np.minimum(step, most * (step0 / length))
+        step = np.minimum(step, most * (tried_step / length))
         states, slopes[0] = np.where(accepted, tried.states, states), np.where(accepted, slopes[-1], slopes[0])
-        before, residual, excess = residual, np.where(accepted, reached, residual), np.where(accepted, below, excess)
+        change = Change(residual, reached, length)
+        residual, excess = np.where(accepted, reached, residual), np.where(accepted, below, excess)
         power = 2 * states[: shape[1]] * (slopes[0, : shape[1]] / slopes[0, -1]) * accepted
         joined = _grown(narrow, runs, at, power, excess, ladder)
         if joined is not None:
             narrow = Narrow(narrow.plateau, joined)
             field = narrow.field_by_length(shape)
             field(states, slopes[0])
-        over, settled = _ended(narrow, runs, at, first, residual, speeds, length, states[:-1], ladder)
+        over, settled = _ended(narrow, runs, at, first, change, length, states[:-1], ladder)
         over, settled = over | (states[-1] > runs.until[at]), settled & accepted
         if (over | settled).any():
             done = np.flatnonzero(over | settled)
-            ends, waiting = states[:-1, done].reshape(*shape, -1), ~runs.recruited[:, at[done]]
-            free = np.arange(narrow.dim)[:, None] + runs.first >= runs.learned[at[done]]
-            rest = _rest(narrow.take(done), free, before[..., done], residual[..., done], length[done])
-            runs.weights[..., at[done]] = ends + waiting * narrow.take(done).nudge(ends, rest)
             runs.now[at[done]], runs.settled[at[done]] = states[-1, done], settled[done] & ~over[done]
+            ends, rest = states[:-1, done].reshape(*shape, -1), change.take(done)
+            runs.weights[..., at[done]] = _at_rest(narrow.take(done), runs, at[done], ends, rest, ladder)
             keep = at_least_two(np.flatnonzero(~(over | settled)))
             slope, narrow = slopes[0][:, keep], narrow.take(keep)
             at, step, most, excess, residual, states, size = (
@@ -172,14 +173,48 @@ def _explicit(narrow: Narrow, runs: Fall, ladder: Ladder) -> Int[np.ndarray, " r
     return at
 
 
-def _rest(narrow: Narrow, free: Bool[np.ndarray, "component run"], before: Maps, now: Maps, length: PerRun) -> Maps:
-    r"""The integral over all later times of what G still differs by from that of the next plateau, each entry.
+@dataclass
+class Change:
+    """G before and now, and how much time is between."""
 
-    It decays exponentially, at a rate that its last change, in this length of time, tells.
-    """
-    end = np.where(free, narrow.plateau.driving, 0.0) * np.eye(narrow.dim)[..., None]
-    shrunk = np.log(np.maximum((before - end) / (now - end), 1.0))
-    return np.where(shrunk > _DECAYING, (now - end) * length / shrunk, 0.0)
+    before: Maps
+    now: Maps
+    length: PerRun
+
+    def take(self, runs: np.ndarray) -> "Change":
+        return Change(self.before[..., runs], self.now[..., runs], self.length[runs])
+
+    def speeds(self) -> PerRun:
+        return np.max(np.abs(self.now - self.before), axis=(0, 1)) / self.length
+
+    def left(self, end: Maps, slowest: PerRun) -> tuple[Maps, Bool[np.ndarray, "component component run"]]:
+        """The integral over all later times of what G differs by from its end, and which entries decay at all.
+
+        Each decays exponentially, at the rate that its last change tells; at the `slowest` if that is less.
+        """
+        off = self.now - end
+        rates = np.log(np.maximum((self.before - end) / np.where(off == 0, 1.0, off), 1.0)) / self.length
+        return off / np.maximum(rates, slowest), rates > slowest
+
+
+def _ends(narrow: Narrow, runs: Fall, at: np.ndarray) -> tuple[Maps, Bool[np.ndarray, "component component run"]]:
+    """G on the next plateau, and which of its entries are of components that are not learned."""
+    free = np.arange(narrow.dim)[:, None] + runs.first >= runs.learned[at]
+    return np.where(free, narrow.plateau.driving, 0.0) * np.eye(narrow.dim)[..., None], free[:, None] & free[None]
+
+
+def _largest(runs: Fall, at: np.ndarray, weights: Weights) -> PerRun:
+    """The largest weight of the heads that are not recruited."""
+    return np.max(np.abs(weights) * (~runs.recruited[:, at] & (runs.sizes[:, at] > 0)), axis=(0, 1))
+
+
+def _at_rest(narrow: Narrow, runs: Fall, at: np.ndarray, weights: Weights, change: Change, ladder: Ladder) -> Weights:
+    """The weights with what G still does to heads that are not recruited until it has settled, to first order."""
+    end, block = _ends(narrow, runs, at)
+    left, decays = change.left(end, _DECAYING * ladder.rates[np.minimum(runs.learned[at], ladder.rates.size - 1)])
+    small = np.max(np.abs(left) * ~block, axis=(0, 1)) * _largest(runs, at, weights) < 1.1 * runs.near[at]
+    nudges = runs.nudged[at] & runs.settled[at] & small
+    return weights + np.where(nudges & ~runs.recruited[:, at], narrow.nudge(weights, np.where(decays, left, 0.0)), 0.0)
 
 
 def _at_level(
@@ -217,45 +252,44 @@ def _ended(
     runs: Fall,
     at: np.ndarray,
     first: np.ndarray,
-    residual: Maps,
-    speeds: PerRun,
+    change: Change,
     length: PerRun,
     states: np.ndarray,
     ladder: Ladder,
     slack: float = 1.0,
-) -> Sequence[Bool[np.ndarray, " run"]]:
+) -> tuple[Bool[np.ndarray, " run"], Bool[np.ndarray, " run"]]:
     """Which runs have nothing left to learn, or no head for it; and which networks have settled.
 
-    In a network that has settled each head has as many components as pairs, and G is that of the next plateau. An event
-    is found to within `slack`.
+    In a network that has settled each head has as many components as pairs, and G is that of the next plateau, or what
+    it still does to others is little. An event is found to within `slack`, and rounding changes G in this `length`.
     """
+    settled = np.zeros(at.size, bool)
     if not np.any(runs.learned[at] > first[at]):
-        return np.zeros((2, at.size), bool)
+        return settled, settled
     learned, recruited, rates = runs.learned[at], runs.recruited[:, at], np.append(ladder.rates, ladder.rates[-1])
     waiting = ~recruited & (runs.sizes[:, at] > 0)
     full = (learned >= runs.spent[at] + ladder.rank * recruited.sum(axis=0)) & (learned > first[at])
     least = np.min(np.where(runs.sizes[:, at] > 0, runs.sizes[:, at], np.inf), axis=0)
+    speeds = change.speeds()
     resting = (learned > first[at]) & (speeds < slack * _RESTING * rates[learned] ** 2 * least) & (ladder.rank == 1)
     over = (learned == ladder.gains.size) | (full | resting) & ~waiting.any(axis=0)
-    settled = np.zeros(at.size, bool)
     these = np.flatnonzero(full & ~over)
     if these.size:
-        free, rate, dim = (
-            np.arange(narrow.dim)[:, None] + runs.first >= learned[these],
-            rates[learned[these]],
-            narrow.dim,
-        )
-        left, own = np.where(free, narrow.plateau.driving[:, these], 0.0), residual[..., these]
-        off, block = np.abs(own - left * np.eye(dim)[..., None]) / rate, free[:, None] & free[None]
-        near = slack * runs.near[at[these]]
-        near = (np.max(off * ~block, axis=(0, 1)) < near) & (np.max(off * block, axis=(0, 1)) < _BLOCK)
-        largest = np.max(np.abs(states.reshape(-1, *waiting.shape)) * waiting, axis=(0, 1))[these]
+        own, change, rate = narrow.take(these), change.take(these), rates[learned[these]]
+        end, block = _ends(own, runs, at[these])
+        largest = _largest(runs, at[these], states.reshape(-1, *waiting.shape)[..., these])
+        off = np.abs(change.now - end) / rate
+        away, bound = np.max(off * ~block, axis=(0, 1)), slack * runs.near[at[these]]
+        left = np.max(np.abs(change.left(end, _DECAYING * rate)[0]) * ~block, axis=(0, 1)) * largest
+        near = np.where(runs.nudged[at[these]], (left < bound) & (away < _LINEAR), away < bound)
+        near &= np.max(off * block, axis=(0, 1)) < _BLOCK
         slowest = np.maximum(_TURNED * rate**2 * largest, _STILL * rates[0] / length[these])
         still = speeds[these] < slack * slowest
         turned = np.flatnonzero(still & ~near)
         if turned.size:
-            sizes = np.linalg.svd(np.moveaxis(own[..., turned], 2, 0), compute_uv=False).T
-            near[turned] = np.max(np.abs(sizes + np.sort(-left[:, turned], axis=0)), axis=0) < _BLOCK * rate[turned]
+            sizes = np.linalg.svd(np.moveaxis(change.now[..., turned], 2, 0), compute_uv=False).T
+            ends = np.sort(-np.einsum("ddb->db", end[..., turned]), axis=0)
+            near[turned] = np.max(np.abs(sizes + ends), axis=0) < _BLOCK * rate[turned]
         settled[these] = near
     return over, settled
 
@@ -275,13 +309,14 @@ def _implicit(narrow: Narrow, runs: Fall, run: int, ladder: Ladder) -> None:
     def residual(state: np.ndarray) -> Maps:
         return narrow.residual(state.reshape(*shape, 1))
 
+    def change(state: np.ndarray) -> Change:
+        return Change(residual(state - _CHANGE * velocity(state)), residual(state), np.array([_CHANGE]))
+
     def power(state: np.ndarray) -> PerHead:
         return (2 * state * velocity(state))[: shape[1], None]
 
     def rest(state: np.ndarray, slack: float = 1.0) -> tuple[bool, bool]:
-        moved = residual(state + _CHANGE * velocity(state)) - residual(state)
-        speeds, own = np.abs(moved).max(axis=(0, 1)) / _CHANGE, residual(state)
-        over, settled = _ended(narrow, runs, at, first, own, speeds, length, state[:, None], ladder, slack)
+        over, settled = _ended(narrow, runs, at, first, change(state), length, state[:, None], ladder, slack)
         return bool(over[0]), bool(settled[0])
 
     def event(state: np.ndarray) -> float:
@@ -304,7 +339,8 @@ def _implicit(narrow: Narrow, runs: Fall, run: int, ladder: Ladder) -> None:
             continue
         over, settled = rest(state, 1.01)
         if over or settled or runs.now[run] > runs.until[run]:
-            runs.weights[..., run], runs.settled[run] = state.reshape(shape), settled and not over
+            runs.settled[run] = settled and not over
+            runs.weights[..., at] = _at_rest(narrow, runs, at, state.reshape(*shape, 1), change(state), ladder)
             return
         try:
             path = integrate(

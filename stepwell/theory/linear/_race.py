@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
 from stepwell._util.progress import Meter
 from stepwell._util.threads import one_blas_thread
@@ -21,22 +21,26 @@ _PATIENCE = 1e4
 """A plateau is given up after this many hyperbolic times 1/(ρ w): only weights on the stable manifold wait so long."""
 _MOST_DRIFT = 1e-6
 """By which relative error in what the flow conserves its times are still believed. Some 1e-8 are the rule."""
-_NOTICED = 1e-5
+_NOTICED = 3e-6
 """A head that gains so large a part of what it could learn becomes a member of the network: others begin to feel it."""
-_NEAR = 0.1
-_MOST_NEAR = 1e-2
-"""A network has settled when G is that of the next plateau, to this times the size of the initial weights. Relatively,
-the next time is then off by this times their square."""
+_NEAR, _NEARER = 0.1, 0.01
+"""A network has settled when what is left of it would change others relatively by this times the initial size, and they
+are so changed; where one is `careful`, when G is that of the next plateau, to this times the same."""
+_SMALL = 3e-3
+"""One is careful with heads so small, relative to those that have learned, and where directions are not orthogonal."""
 _TOLERANCE = 1e-3
 """The error of a step, in units of the squared initial size."""
 TRIALS = 1
 """Copies of a run that are followed less closely: what they are off by is the uncertainty of its times."""
-_NOTICED_LATER, _LOOSER, _COARSER = 30.0, 4.0, 30.0
+_NOTICED_LATER, _LOOSER, _COARSER = 30.0, 4.0, 5.0
 """How much larger the three above are in trials, so that what they leave out is at least three times as much."""
-_FASTER = 2.0
-"""Heads whose components grow so much faster than the next follow the present drop at once, in trials as fast ones.
-Where directions are orthogonal all do: others move them by a part of the order of the initial size alone."""
-_LEFT_OUT = 0.1
+_SAFE = 3.0
+"""An uncertainty is so much more than what is off in a trial."""
+_FASTER, _FAR_FASTER = 4.0, 100.0
+"""Small heads whose components grow so much faster than the next follow the present drop at once, and those so far
+faster where directions are not orthogonal. Larger ones all do: others move them by a part of the order of their size,
+which is more than what that leaves out."""
+_LEFT_OUT = 0.07
 """While one head falls others change relatively by its size over that of the fallen one; this part of it is kicked."""
 _MOST_CHANGE = 0.5
 """Relative changes of initial weights above this are none."""
@@ -102,7 +106,7 @@ def races(
     if trials:
         off = made.times[runs:].reshape(trials, *own.times.shape) - own.times
         spread = np.sqrt(np.mean(off**2, axis=0))
-        own.uncertainties[:] = np.where(np.isnan(spread), np.inf, spread + _SOLVED * own.times)
+        own.uncertainties[:] = np.where(np.isnan(spread), np.inf, _SAFE * spread + _SOLVED * own.times)
         own.uncertainties[np.isnan(own.times)] = np.nan
     return own
 
@@ -137,7 +141,7 @@ class _Runs:
         sizes, none = np.abs(weights).max(axis=0), np.zeros((heads, runs), bool)
         return cls(
             np.arange(runs), directions, weights, sizes, np.zeros(runs), np.full(runs, np.inf), np.zeros(runs, int),
-            none, np.zeros(runs, int), np.zeros(0),
+            none, np.zeros(runs, int), np.zeros((1, *weights.shape[:2], 1)),
         )  # fmt: skip
 
     def take(self, runs: np.ndarray) -> "_Runs":
@@ -179,7 +183,7 @@ class _Followed:
     def __init__(
         self,
         runs: _Runs,
-        at: Int[np.ndarray, " run"],
+        at: Int[np.ndarray, " column"],
         own: Bool[np.ndarray, "head run"],
         before: Bool[np.ndarray, "head run"],
         first: int,
@@ -193,7 +197,7 @@ class _Followed:
         self.weights = np.where(self.own, runs.weights[self._where], 0.0)
         self.sizes = np.where(self.own, self.of(runs.sizes), 0.0)
 
-    def of(self, per_head: PerHead) -> PerHead:
+    def of(self, per_head: Shaped[np.ndarray, "head run"]) -> Shaped[np.ndarray, "place column"]:
         """What belongs to these heads."""
         return per_head[self.names, self.at]
 
@@ -300,17 +304,20 @@ def _fall(
         return runs
     rank, dim, begun = (len(runs.weights) - 1) // (2 * basis.sizes.size), basis.sizes.size, runs.learned.copy()
     oblique = Plateau.of(basis, runs.directions, _first(basis, 0 * begun)).oblique()
-    slaved, left = _slaved(rates, runs, races, rank, oblique)
+    careful = oblique | (runs.scales(basis).max(axis=0) < _SMALL)
+    factor = np.where(oblique, _FAR_FASTER, np.where(careful, _FASTER, 0.0))
+    slaved, left = _slaved(rates, runs, races, rank, factor)
     plateau = Plateau.of(basis, runs.directions, _first(basis, slaved))
     members, settled = (noticed | runs.recruited) & ~left, np.zeros(begun.size, bool)
     ladder = Ladder(basis.gains[: basis.useful], rates[: basis.useful], rank)
     tolerance, possible = runs.tolerance(basis), min(basis.useful, rank * len(left))
-    near = np.clip(_NEAR * np.where(runs.trial > 0, _LOOSER, 1.0) * runs.sizes.max(axis=0), 1e-7, _MOST_NEAR)
+    near = np.where(careful, _NEARER, _NEAR) * np.where(runs.trial > 0, _LOOSER, 1.0)
+    near = np.clip(near * runs.scales(basis).max(axis=0), 1e-7, 1e-3)
     for at, first in _together(np.where(oblique, 0, slaved), ~left, basis, len(runs.weights)):
         part, number = _Followed(runs, at, ~left, members, first, dim), runs.number[at]
         recruited = part.of(runs.recruited) & part.own
         falling = Fall(
-            part.weights, part.sizes, part.names, first, slaved[at], runs.noticed()[at], near[at], tolerance[at],
+            part.weights, part.sizes, part.names, first, slaved[at], runs.noticed()[at], ~careful[at], near[at], tolerance[at],
             runs.now[at], runs.until[at], runs.learned[at], recruited.copy(), recruited, races.times[number],
             races.heads[number], races.ties[number], np.zeros(at.size, bool), {},
         )  # fmt: skip
@@ -333,10 +340,9 @@ def _fall(
 
 
 def _slaved(
-    rates: PerComponent, runs: _Runs, races: Races, rank: int, oblique: Bool[np.ndarray, " run"]
+    rates: PerComponent, runs: _Runs, races: Races, rank: int, factor: Float[np.ndarray, " run"]
 ) -> tuple[Int[np.ndarray, " run"], Bool[np.ndarray, "head run"]]:
     """How many components follow at once in each run, and whose heads do: those that have no other, nor spare pairs."""
-    factor = np.where(oblique, np.where(runs.trial > 0, 1.0, _FASTER), 0.0)
     faster = rates[:, None] > factor * rates[np.minimum(runs.learned, rates.size - 1)]
     count = np.sum(np.logical_and.accumulate(faster & (np.arange(rates.size)[:, None] < runs.learned)), axis=0)[:, None]
     of = races.heads[runs.number] == np.arange(len(runs.recruited))[:, None, None]

@@ -93,7 +93,7 @@ def wait(
     return waits
 
 
-def at_least_two(runs: Int[np.ndarray, " run"]) -> Int[np.ndarray, " run"]:
+def at_least_two(runs: Int[np.ndarray, " run"]) -> Int[np.ndarray, " column"]:
     """The same; a run that is alone twice: sums over one column would be in another order (see `_runge_kutta`)."""
     return np.repeat(runs, 2) if runs.size == 1 else runs
 
