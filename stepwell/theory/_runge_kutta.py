@@ -3,7 +3,7 @@ r"""Explicit steps of many systems of equations side by side, each with a step s
 The method is that of Dormand and Prince, of order 8 with errors estimated at orders 5 and 3 and a dense output of order
 7 (Hairer, Nørsett and Wanner, "Solving Ordinary Differential Equations I", II.5 and II.6; `scipy.integrate.DOP853` has
 its coefficients). Arrays are of shape (state, run): the run comes last, so that all arithmetic is along it. Sums are in
-one order whatever runs are beside one, which those of BLAS are not: so a run has the same digits alone and among others,
+one order whatever runs are beside a run, which those of BLAS are not; so it has the same digits alone and among others,
 if there are at least two columns.
 """
 

@@ -11,7 +11,7 @@ from stepwell._util.errors import InvalidInput
 from stepwell.theory import Lengths, MultiRegression, Regression, linear
 from stepwell.theory.linear import _fall as fall_module
 from stepwell.theory.linear import _race as race_module
-from stepwell.theory.linear._heads import Directions, Heads, Plateau
+from stepwell.theory.linear._heads import Directions, Plateau, drift, gains
 from stepwell.theory.linear._narrow import Narrow
 from stepwell.theory.linear._principal import principal
 
@@ -288,20 +288,20 @@ def test_velocity_and_gain_of_a_head_alone_are_those_of_the_loss(make_task_of_mo
         x, y = directions.coordinates(k[None, None], q[None, None])
         return np.concatenate([[v], x.ravel(), y.ravel()])[:, None, None]
 
-    flow = Heads(plateau_of(basis, learned), 1)
-    moved = np.empty((1 + 6 * rank, 1, 1))
-    flow.move(state(v, k, q), moved)
-    np.testing.assert_allclose(moved, state(np.sum(k @ g * q), v * q @ g.T, v * k @ g), rtol=0, atol=1e-12)
+    plateau, moved = plateau_of(basis, learned), np.empty((1 + 6 * rank, 1))
+    velocity = Narrow(plateau, np.ones((1, 1))).field((1 + 6 * rank, 1))
+    velocity(state(v, k, q)[..., 0], moved)
+    np.testing.assert_allclose(moved[..., None], state(np.sum(k @ g * q), v * q @ g.T, v * k @ g), rtol=0, atol=1e-12)
     gain = 2 * v * np.sum(k @ drive * q) - v**2 * np.sum((k @ left @ k.T) * (q @ right @ q.T))
-    np.testing.assert_allclose(flow.gains(state(v, k, q)), [[gain]], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(gains(plateau, state(v, k, q)), [[gain]], rtol=0, atol=1e-12)
 
     def field(_, y):
-        flow.move(y[:, None, None], moved)
-        return moved[:, 0, 0].copy()
+        velocity(y[:, None], moved)
+        return moved[:, 0].copy()
 
     # A short step of an accurate method leaves what is conserved.
     path = solve_ivp(field, (0, 0.1), state(v, k, q)[:, 0, 0], method="DOP853", rtol=1e-12, atol=1e-12)
-    assert flow.drift(state(v, k, q), path.y[:, -1:, None]) < 1e-10
+    assert drift(plateau, state(v, k, q), path.y[:, -1:, None]) < 1e-10
 
 
 def test_a_second_component_far_smaller_than_the_first_has_a_time(make_task):

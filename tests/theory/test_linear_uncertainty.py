@@ -143,13 +143,6 @@ def test_without_trials_there_is_no_uncertainty_and_the_times_are_the_same():
     np.testing.assert_array_equal(with_trials.times, without.times)
 
 
-def test_the_uncertainty_of_a_run_does_not_depend_on_others_beside_it():
-    models = separate(0.02, range(5))
-    together = linear.drop_schedule(TASK, models)
-    alone = linear.drop_schedule(TASK, models.member(3))
-    np.testing.assert_allclose([drop.uncertainty for drop in alone], together.uncertainties[3], rtol=1e-3)
-
-
 def test_tables_and_plots_show_it():
     experiment = sw.Experiment(model={"scale": 0.001}, seed=59)
     prediction = experiment.predict()

@@ -10,6 +10,7 @@ from .._runge_kutta import SLOPES, DenseOutput, attempt, crossing, next_step
 from .._types import PerComponent
 from ._heads import PerHead, Weights
 from ._narrow import Maps, Narrow
+from ._trace import Trace
 from ._wait import at_least_two
 
 _RECRUITED = 0.02
@@ -33,6 +34,8 @@ _CHANGE = 1e-3
 """A time that is short beside all others."""
 _ROUNDING = 1e-9
 """An event that is found is past by this part at most."""
+_OVER = 1e-4
+"""A path ends where the loss is above its level by this part of the last drop."""
 _PATIENCE = 1e2
 """A run is given up after this many times in which the smallest head would be recruited."""
 
@@ -73,6 +76,7 @@ class Fall:
     - `ties`: whether a head was recruited for it before the network had settled.
     - `settled`: whether a further plateau has begun.
     - `reasons`: why runs were not followed, by their place.
+    - `trace`: where to write the path of the only run, which is then followed until its last drop is over.
     """
 
     weights: Weights
@@ -94,6 +98,7 @@ class Fall:
     ties: Bool[np.ndarray, "run component"]
     settled: Bool[np.ndarray, " run"]
     reasons: dict[int, str]
+    trace: Trace | None = None
 
     def drop(self, runs: np.ndarray, times: np.ndarray, speeds: Weights, members: PerHead) -> None:
         """The next drop of these runs, of the member that moves most: it lowers the loss most."""
@@ -132,6 +137,8 @@ def _explicit(narrow: Narrow, runs: Fall, ladder: Ladder) -> Int[np.ndarray, " r
         tried = attempt(field, states, slopes, step, size, runs.tolerance[at])
         accepted, reached = tried.accepted, narrow.residual(tried.states[:-1].reshape(*shape, -1))
         below, length = narrow.excess(reached), tried.states[-1] - states[-1]
+        if runs.trace is not None:
+            runs.trace.step(field, states, tried, slopes, step)
         while (falling := accepted & (below < midpoints[runs.learned[at]])).any():
             these = at_least_two(np.flatnonzero(falling))
             own, level, drops = narrow.take(these), midpoints[runs.learned[at[these]]], at[these]
@@ -155,6 +162,9 @@ def _explicit(narrow: Narrow, runs: Fall, ladder: Ladder) -> Int[np.ndarray, " r
             field = narrow.field_by_length(shape)
             field(states, slopes[0])
         over, settled = _ended(narrow, runs, at, first, change, length, states[:-1], ladder)
+        if runs.trace is not None:
+            done = runs.learned[at]
+            over &= np.abs(excess - ladder.levels()[done]) < _OVER * ladder.gains[np.maximum(done, 1) - 1]
         over, settled = over | (states[-1] > runs.until[at]), settled & accepted
         if (over | settled).any():
             done = np.flatnonzero(over | settled)
@@ -345,12 +355,14 @@ def _implicit(narrow: Narrow, runs: Fall, run: int, ladder: Ladder) -> None:
         try:
             path = integrate(
                 velocity, state, patience, event=event, scale=float(sizes.max()), most=MOST_STEPS, shown=False,
-                jacobian=lambda state: narrow.jacobian(state.reshape(*shape, 1)),
+                jacobian=lambda state, narrow=narrow: narrow.jacobian(state.reshape(*shape, 1)),
             )  # fmt: skip
         except IntegrationFailed as error:
             runs.reasons[run] = str(error)
             return
         runs.now[run], state = runs.now[run] + path.time, path.state
+        if runs.trace is not None:
+            runs.trace.add(float(runs.now[run]), np.full((*shape, 2), np.nan))
         if not path.crossed:
             break
     runs.reasons[run] = "after the last of these drops no head escapes"

@@ -15,6 +15,7 @@ from ._fall import Fall, Ladder, fall
 from ._heads import Directions, PerHead, Plateau, Weights, drift, gains, sides
 from ._narrow import Narrow
 from ._principal import Principal
+from ._trace import Trace
 from ._wait import at_least_two, wait
 
 _PATIENCE = 1e4
@@ -33,7 +34,7 @@ _TOLERANCE = 1e-3
 TRIALS = 1
 """Copies of a run that are followed less closely: what they are off by is the uncertainty of its times."""
 _NOTICED_LATER, _LOOSER, _COARSER = 30.0, 4.0, 5.0
-"""How much larger the three above are in trials, so that what they leave out is at least three times as much."""
+"""How much larger a part is noticed in trials, how much less is left when they settle, and how much their steps err."""
 _SAFE = 3.0
 """An uncertainty is so much more than what is off in a trial."""
 _FASTER, _FAR_FASTER = 4.0, 100.0
@@ -41,7 +42,7 @@ _FASTER, _FAR_FASTER = 4.0, 100.0
 faster where directions are not orthogonal. Larger ones all do: others move them by a part of the order of their size,
 which is more than what that leaves out."""
 _LEFT_OUT = 0.07
-"""While one head falls others change relatively by its size over that of the fallen one; this part of it is kicked."""
+"""While a head falls, others change relatively by their size over its own; trials are perturbed by this part of that."""
 _MOST_CHANGE = 0.5
 """Relative changes of initial weights above this are none."""
 _UNTIL = 2.0
@@ -79,14 +80,18 @@ def races(
     queries: Float[np.ndarray, "run head pair dim"],
     until: float,
     trials: int = 0,
+    trace: Trace | None = None,
 ) -> Races:
     r"""The races from these initial weights. `rates` are the `escape_rates` of the task.
 
+    The path of the only run is written in `trace`.
+
     What is left out is estimated by so many `trials`: copies of each run in which heads are noticed later, networks
-    settle less, steps are longer, all heads follow that can, and weights are at first multiplied by $e^{\epsilon\xi}$,
-    with $\xi$ normal and $\epsilon = (\|W_j\|/\|W_\infty\|)^3$, by which heads interact on the first plateau. Each
-    leaves out at least three times as much. The uncertainty of a time is the root mean square of its changes; infinite
-    if the drop is missing in a trial.
+    settle less and steps are longer, so that each leaves out at least three times as much, and in which weights are
+    multiplied by $e^{\epsilon\xi}$ with $\xi$ normal: at first with $\epsilon = (\|W_j\|/\|W_\infty\|)^2$, by more
+    than heads interact on the first plateau, and after each fall with a part of $\|W_j\|/\|W_\infty\|$, by which a fall
+    changes them. The uncertainty of a time is three times the root mean square of its changes; infinite if the drop is
+    missing in a trial.
     """
     runs, heads, rank, dim = keys.shape
     made = Races.none(runs * (1 + trials), basis.useful)
@@ -99,8 +104,9 @@ def races(
         shape = (1 + basis.useful, 1 + 2 * rank * dim, heads, trials)
         own = np.random.default_rng(0).normal(size=shape)  # the same for every run, whatever others are beside it
         begun.kicks = np.concatenate([np.zeros((*shape[:-1], 1)), own], axis=3)
-        begun.kick(begun.scales(basis) ** 3)
+        begun.kick(begun.scales(basis) ** 2)
         with one_blas_thread(), np.errstate(all="ignore"):
+            begun.trace = trace
             _race(basis, rates, begun, made)
     own = Races(made.times[:runs], made.heads[:runs], made.reasons[:runs], made.uncertainties[:runs], made.ties[:runs])
     if trials:
@@ -130,6 +136,7 @@ class _Runs:
     """Its number; 0 for the run itself."""
     kicks: Float[np.ndarray, "drop weights head trial"]
     """By which trials are perturbed after so many drops."""
+    trace: Trace | None = None
 
     @classmethod
     def of(cls, basis: Principal, values: np.ndarray, keys: np.ndarray, queries: np.ndarray) -> "_Runs":
@@ -147,7 +154,11 @@ class _Runs:
     def take(self, runs: np.ndarray) -> "_Runs":
         rest = (self.weights, self.sizes, self.now, self.until, self.learned, self.recruited, self.trial)
         return _Runs(
-            self.number[runs], self.directions.take(runs), *(part[..., runs] for part in rest), kicks=self.kicks
+            self.number[runs],
+            self.directions.take(runs),
+            *(part[..., runs] for part in rest),
+            kicks=self.kicks,
+            trace=self.trace,
         )
 
     def kick(self, changes: PerHead) -> None:
@@ -200,6 +211,14 @@ class _Followed:
     def of(self, per_head: Shaped[np.ndarray, "head run"]) -> Shaped[np.ndarray, "place column"]:
         """What belongs to these heads."""
         return per_head[self.names, self.at]
+
+    def trace(self, runs: _Runs, narrow: Narrow) -> Trace | None:
+        """Where to write the path."""
+        if runs.trace is not None:
+            one = self.at[0]
+            directions = runs.directions.keys[one], runs.directions.queries[one]
+            runs.trace.begin(narrow, runs.weights, self._where, directions)
+        return runs.trace
 
     def write(self, weights: Weights) -> None:
         """Write these weights in those of all heads."""
@@ -268,6 +287,8 @@ def _plateau(
             sizes=np.where(part.own, part.sizes, 1.0),
             until=np.minimum(patience, left),
             tolerance=tolerance[at],
+            trace=part.trace(runs, narrow),
+            since=float(runs.now[at[0]]),
         )
         lost = drift(narrow.plateau, part.weights, waits.weights) > _MOST_DRIFT * np.where(
             runs.trial[at], _COARSER, 1.0
@@ -317,11 +338,13 @@ def _fall(
         part, number = _Followed(runs, at, ~left, members, first, dim), runs.number[at]
         recruited = part.of(runs.recruited) & part.own
         falling = Fall(
-            part.weights, part.sizes, part.names, first, slaved[at], runs.noticed()[at], ~careful[at], near[at], tolerance[at],
-            runs.now[at], runs.until[at], runs.learned[at], recruited.copy(), recruited, races.times[number],
+            part.weights, part.sizes, part.names, first, slaved[at], runs.noticed()[at], ~careful[at], near[at],
+            tolerance[at], runs.now[at], runs.until[at], runs.learned[at], recruited.copy(), recruited, races.times[number],
             races.heads[number], races.ties[number], np.zeros(at.size, bool), {},
         )  # fmt: skip
-        fall(Narrow(plateau.take(at, first), 1.0 * (part.of(members) & part.own)), falling, ladder)
+        narrow = Narrow(plateau.take(at, first), 1.0 * (part.of(members) & part.own))
+        falling.trace = part.trace(runs, narrow)
+        fall(narrow, falling, ladder)
         late = falling.times > falling.until[:, None]
         falling.times[late], falling.heads[late] = np.nan, -1
         races.times[number], races.heads[number], races.ties[number] = falling.times, falling.heads, falling.ties

@@ -17,6 +17,7 @@ from ._context_moments import moments
 from ._levels import escape_rates, levels
 from ._principal import principal
 from ._race import TRIALS, races
+from ._trace import Trace
 
 Found = TypeVar("Found")
 
@@ -217,6 +218,34 @@ def _of_model(
         return replace(drops, times=drops.times / factor**2, uncertainties=drops.uncertainties / factor**2)
     own = (replace(drop, time=drop.time / factor**2, uncertainty=drop.uncertainty / factor**2) for drop in drops)
     return Drops(own, drops.reason)
+
+
+def predicted_path(
+    task: LinearTask,
+    values: Float[np.ndarray, " head"],
+    keys: Float[np.ndarray, "head pair dim"],
+    queries: Float[np.ndarray, "head pair dim"],
+    times: PerTime,
+) -> tuple[
+    Float[np.ndarray, " some"],
+    Float[np.ndarray, " some"],
+    Float[np.ndarray, "some head"],
+    Float[np.ndarray, "some dim dim"],
+]:
+    """The path that `drop_schedule` follows: `times` and some between, and the loss, values and maps at these.
+
+    What is not known, since the implicit method leads over it, is nan; so is all where weights are too large.
+    """
+    basis, trace = principal(task), Trace()
+    given = values[None], keys[None], queries[None]
+    made = races(basis, escape_rates(task), *given, float(times[-1]), 0, trace)
+    if not trace.known:  # nothing moves, or the theory says nothing
+        loss, value, own = (np.nan,) * 3 if made.reasons[0] else (moments(task).label_power, values, 0.0)
+        shapes = (times.size,), (times.size, values.size), (times.size, *(keys.shape[-1:] * 2))
+        every = [np.broadcast_to(part, shape).copy() for part, shape in zip((loss, value, own), shapes, strict=True)]
+        return times, *every
+    times, excess, *rest = trace.at(times)
+    return times, float(levels(task)[basis.useful]) + excess, *rest
 
 
 @checked

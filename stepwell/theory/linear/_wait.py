@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from .._runge_kutta import SLOPES, attempt, next_step
 from ._heads import PerHead, Weights
 from ._narrow import Narrow
+from ._trace import Trace
 
 _MOST_STEPS = 300
 """Some twenty are the rule."""
@@ -43,11 +44,13 @@ def wait(
     sizes: PerHead,
     until: PerRun,
     tolerance: PerRun,
+    trace: Trace | None = None,
+    since: float = 0.0,
 ) -> Waits:
     r"""The runs until a head has gained `enough`, $2v\dot v$, or until the time `until`.
 
     On the plateau weights w grow at the `rate` times w. `sizes` are those of the heads at first, by which errors are
-    measured; `tolerance` is the error of a step.
+    measured; `tolerance` is the error of a step. The path of a run is written in `trace`, with times `since` its begin.
     """
     runs, shape = until.size, weights.shape[:2]
     waits = Waits(weights.copy(), np.zeros(runs), np.zeros(runs, int), np.zeros(runs, bool))
@@ -80,6 +83,8 @@ def wait(
         reached = _powers(tried.states, slopes[-1], shape[1])
         above = _log(reached.max(axis=0) / enough)
         late = tried.accepted & (above > _LATE)
+        if trace is not None and not late[0]:
+            trace.step(field, states, tried, slopes, step, since)
         accepted = tried.accepted & ~late
         step = np.where(
             late, step * np.minimum((_AIM - below) / (above - below), _SHORTER), next_step(step, tried.error)
