@@ -17,8 +17,9 @@ _RECRUITED = 0.02
 """One that gains so much makes a drop of its own, or shares in one."""
 _BLOCK = 0.1
 """What is left of G may differ from that of the next plateau by this: others have grown a little."""
-_TURNED, _STILL = 1e-4, 1e-7
-"""Where any directions will do, it has settled when G would change by this part in the next wait, or by rounding."""
+_TURNED, _STILL = 1e-4, 10.0
+"""Where any directions will do, it has settled when G would change by this part in the next wait, or by so many errors
+of a step."""
 _DECAYING = 1e-2
 """What is left of G decays if an entry does so at a rate above this part of that of the plateau."""
 _LINEAR = 0.05
@@ -27,7 +28,7 @@ _RESTING = 1e-3
 """Heads of one pair that share a component and part again move G by more than this part of what small ones do."""
 _SHORTER, _LONGER = 0.8, 1.2
 """After a step that was too long steps are so much shorter, and from then on may become so much longer each."""
-_EXPLICIT = 1000
+_EXPLICIT = 600
 """Explicit steps before the implicit method is used. A hundred are the rule."""
 
 _CHANGE = 1e-3
@@ -173,9 +174,8 @@ def _explicit(narrow: Narrow, runs: Fall, ladder: Ladder) -> Int[np.ndarray, " r
             runs.weights[..., at[done]] = _at_rest(narrow.take(done), runs, at[done], ends, rest, ladder)
             keep = at_least_two(np.flatnonzero(~(over | settled)))
             slope, narrow = slopes[0][:, keep], narrow.take(keep)
-            at, step, most, excess, residual, states, size = (
-                each[..., keep] for each in (at, step, most, excess, residual, states, size)
-            )
+            at, residual, states, size = at[keep], residual[..., keep], states[:, keep], size[:, keep]
+            step, most, excess = step[keep], most[keep], excess[keep]
             if keep.size == 0:
                 break
             field, slopes = narrow.field_by_length(shape), memory[: SLOPES * states.size].reshape(SLOPES, *states.shape)
@@ -293,7 +293,7 @@ def _ended(
         left = np.max(np.abs(change.left(end, _DECAYING * rate)[0]) * ~block, axis=(0, 1)) * largest
         near = np.where(runs.nudged[at[these]], (left < bound) & (away < _LINEAR), away < bound)
         near &= np.max(off * block, axis=(0, 1)) < _BLOCK
-        slowest = np.maximum(_TURNED * rate**2 * largest, _STILL * rates[0] / length[these])
+        slowest = np.maximum(_TURNED * rate**2 * largest, _STILL * runs.tolerance[at[these]] * rates[0] / length[these])
         still = speeds[these] < slack * slowest
         turned = np.flatnonzero(still & ~near)
         if turned.size:

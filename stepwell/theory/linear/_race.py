@@ -42,7 +42,7 @@ _FASTER, _FAR_FASTER = 4.0, 100.0
 faster where directions are not orthogonal. Larger ones all do: others move them by a part of the order of their size,
 which is more than what that leaves out."""
 _LEFT_OUT = 0.07
-"""While a head falls, others change relatively by their size over its own; trials are perturbed by this part of that."""
+"""While a head falls, others change relatively by their size over its own; trials are perturbed by a part of that."""
 _MOST_CHANGE = 0.5
 """Relative changes of initial weights above this are none."""
 _UNTIL = 2.0
@@ -339,8 +339,8 @@ def _fall(
         recruited = part.of(runs.recruited) & part.own
         falling = Fall(
             part.weights, part.sizes, part.names, first, slaved[at], runs.noticed()[at], ~careful[at], near[at],
-            tolerance[at], runs.now[at], runs.until[at], runs.learned[at], recruited.copy(), recruited, races.times[number],
-            races.heads[number], races.ties[number], np.zeros(at.size, bool), {},
+            tolerance[at], runs.now[at], runs.until[at], runs.learned[at], recruited.copy(), recruited,
+            races.times[number], races.heads[number], races.ties[number], np.zeros(at.size, bool), {},
         )  # fmt: skip
         narrow = Narrow(plateau.take(at, first), 1.0 * (part.of(members) & part.own))
         falling.trace = part.trace(runs, narrow)

@@ -52,12 +52,12 @@ class Trace:
 
     def at(self, times: Float[np.ndarray, " time"]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Times, those asked for and those of the path between them, with the excess, values and maps there."""
-        known, *rows = (np.array(each) for each in zip(*self._rows, strict=True))
-        known = np.maximum.accumulate(known)
+        known = np.maximum.accumulate([time for time, *_ in self._rows])
         times = np.union1d(times, known[(known > times[0]) & (known < times[-1])])
 
-        def along(row: np.ndarray) -> np.ndarray:
+        def along(number: int) -> np.ndarray:
+            row = np.array([each[number] for each in self._rows])
             columns = row.reshape(len(known), -1).T
             return np.stack([np.interp(times, known, column) for column in columns], axis=1).reshape(-1, *row.shape[1:])
 
-        return times, *(along(row) for row in rows)
+        return times, along(1), along(2), along(3)

@@ -74,9 +74,8 @@ def wait(
             if keep.size == 0:
                 break
             slope, narrow, powers = slopes[0][:, keep], narrow.take(keep), powers[:, keep]
-            at, states, size, step, until, enough, below, tolerance = (
-                each[..., keep] for each in (at, states, size, step, until, enough, below, tolerance)
-            )
+            at, states, size = at[keep], states[:, keep], size[:, keep]
+            step, until, enough, below, tolerance = (each[keep] for each in (step, until, enough, below, tolerance))
             field, slopes = narrow.field_by_length(shape), memory[: SLOPES * states.size].reshape(SLOPES, *states.shape)
             slopes[0] = slope
         tried = attempt(field, states, slopes, step, size, tolerance)
