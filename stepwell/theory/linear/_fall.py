@@ -307,14 +307,13 @@ def _ended(
 def _implicit(narrow: Narrow, runs: Fall, run: int, ladder: Ladder) -> None:
     """Follow one run anew, to one event after another: a drop, a head that becomes a member or is recruited, rest."""
     at, shape, midpoints = np.array([run]), runs.weights.shape[:2], ladder.midpoints()
-    field, first, state = narrow.field(shape), runs.learned.copy(), runs.weights[..., run].ravel()
-    sizes, slope = runs.sizes[:, run], np.empty((state.size, 1))
+    first, state, sizes = runs.learned.copy(), runs.weights[..., run].ravel(), runs.sizes[:, run]
     length = np.array([10 / ladder.rates[0]])
     patience = _PATIENCE / ladder.rates[-1] / sizes[sizes > 0].min()
 
     def velocity(state: np.ndarray) -> np.ndarray:
-        field(state[:, None], slope)
-        return slope[:, 0].copy()
+        # G first: where it is nearly zero, so is what rounding makes of it.
+        return narrow.nudge(state.reshape(*shape, 1), residual(state)).ravel()
 
     def residual(state: np.ndarray) -> Maps:
         return narrow.residual(state.reshape(*shape, 1))
@@ -343,7 +342,6 @@ def _implicit(narrow: Narrow, runs: Fall, run: int, ladder: Ladder) -> None:
         joined = _grown(narrow, runs, at, power(state) * (1 + _ROUNDING), excess, ladder)
         if joined is not None:
             narrow = Narrow(narrow.plateau, joined)
-            field = narrow.field(shape)
         if excess[0] <= midpoints[runs.learned[run]]:
             runs.drop(at, runs.now[at], velocity(state).reshape(*shape, 1), narrow.members)
             continue
