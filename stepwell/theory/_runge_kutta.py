@@ -2,7 +2,9 @@ r"""Explicit steps of many systems of equations side by side, each with a step s
 
 The method is that of Dormand and Prince, of order 8 with errors estimated at orders 5 and 3 and a dense output of order
 7 (Hairer, Nørsett and Wanner, "Solving Ordinary Differential Equations I", II.5 and II.6; `scipy.integrate.DOP853` has
-its coefficients). Arrays are of shape (state, run): the run comes last, so that all arithmetic is along it.
+its coefficients). Arrays are of shape (state, run): the run comes last, so that all arithmetic is along it. Sums are in
+one order whatever runs are beside a run, which those of BLAS are not; so it has the same digits alone and among others,
+if there are at least two columns.
 """
 
 from collections.abc import Callable
@@ -45,7 +47,7 @@ def attempt(
     slopes: Float[np.ndarray, "slope state run"],
     step: Float[np.ndarray, " run"],
     size: States,
-    tolerance: float,
+    tolerance: float | Float[np.ndarray, " run"],
 ) -> Attempt:
     """Try a step from `states`. `slopes[0]` must be the derivative there; the others are written.
 
@@ -56,7 +58,7 @@ def attempt(
         field(_after(states, _TO_STAGE[stage], flat[:stage], step), slopes[stage])
     ends = _after(states, DOP853.B, flat[:_STAGES], step)
     field(ends, slopes[_STAGES])
-    errors = _ERRORS.dot(flat).reshape(2, *states.shape)
+    errors = np.einsum("ek,kn->en", _ERRORS, flat).reshape(2, *states.shape)
     allowed = np.maximum(np.abs(states), np.abs(ends))
     allowed += size
     errors /= allowed
@@ -73,7 +75,7 @@ def next_step(step: Float[np.ndarray, " run"], error: Float[np.ndarray, " run"])
 
 
 def _after(states: States, weights: np.ndarray, slopes: np.ndarray, step: np.ndarray) -> States:
-    moved = weights.dot(slopes).reshape(states.shape)
+    moved = np.einsum("k,kn->n", weights, slopes).reshape(states.shape)
     moved *= step
     moved += states
     return moved
@@ -96,7 +98,7 @@ class DenseOutput:
             field(_after(states, weights[:row], flat[:row], step), extended[row])
         change = ends - states
         first, last = step * slopes[0], step * slopes[_STAGES]
-        higher = (DOP853.D @ flat).reshape(-1, *states.shape) * step
+        higher = np.einsum("ek,kn->en", DOP853.D, flat).reshape(-1, *states.shape) * step
         self._begin = states
         self._terms = [change, first - change, 2 * change - (first + last), *higher]
 
@@ -117,11 +119,12 @@ def crossing(
 ) -> Float[np.ndarray, " run"]:
     """Where between 0 and 1 functions are zero that are `first` < 0 at 0 and `last` ≥ 0 at 1 (the Illinois method)."""
     low, high, below, above = np.zeros_like(first), np.ones_like(first), first, last
-    middle, side = high, np.zeros_like(first)
+    middle, side, done = high, np.zeros_like(first), np.zeros(first.shape, bool)
     for _ in range(_HALVINGS):
-        middle = np.clip(low - below * (high - low) / (above - below), low, high)
+        # One that is found stays, whatever others are sought beside it.
+        middle = np.where(done, middle, np.clip(low - below * (high - low) / (above - below), low, high))
         value = height(middle)
-        done = np.abs(value) <= _LEVEL * (last - first)
+        done |= np.abs(value) <= _LEVEL * (last - first)
         if done.all():
             break
         up = value >= 0

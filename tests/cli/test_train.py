@@ -460,7 +460,7 @@ def test_a_plot_says_which_seed_is_bold_and_which_drops_come_later():
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
         "training, 2 other seeds",
         "training, seed 3",
-        f"theory: drops from the initial weights, seed 3 (after the end: {late})",
+        f"theory: course from the initial weights, seed 3 (after the end: {late})",
         "theory: levels, seed 3",
     ]
 

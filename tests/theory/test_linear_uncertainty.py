@@ -13,12 +13,22 @@ TASK = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
 SEPARATE, MERGED = linear.PREDICTORS["separate"], linear.PREDICTORS["merged"]
 
 
-def measured(models: sw.Ensemble, task: sw.InContextRegression, levels: np.ndarray, until: float) -> np.ndarray:
-    """The times at which gradient flow passes halfway between levels, (run, drop)."""
+def measured(
+    models: sw.Ensemble,
+    task: sw.InContextRegression,
+    levels: np.ndarray,
+    until: float,
+    near: np.ndarray | None = None,
+) -> np.ndarray:
+    """The times at which gradient flow passes halfway between levels, (run, drop); more closely `near` some times."""
     points = np.append(0.0, np.geomspace(1e-5 * until, until, 6000))
+    if near is not None:
+        # Steps of 2e-4 of a time, in which the loss is straight to far less.
+        points = np.union1d(points, np.outer(near[np.isfinite(near)], 1 + np.linspace(-2e-3, 2e-3, 21)).ravel())
     flow = sw.flow(
-        models, sw.Population(task), until=until, record=sw.Record(points=points), progress=False, throw=False
-    )
+        models, sw.Population(task), until=until, record=sw.Record(points=points[points <= until]), progress=False,
+        throw=False, rtol=1e-9,
+    )  # fmt: skip
     times = flow["time"].values
     return np.array([[drop.time for drop in level_drops(times, loss, levels)] for loss in flow["loss"].values])
 
@@ -34,7 +44,8 @@ def test_nine_of_ten_times_are_off_by_less_than_their_uncertainty(scale: float):
     """Seeds that were not used while it was made; 95 of 100 are to be expected."""
     models = separate(scale, range(7000, 7030))
     made = linear.drop_schedule(TASK, models)
-    off = np.abs(measured(models, TASK, linear.levels(TASK), 5 * float(np.nanmax(made.times))) - made.times)
+    until = 5 * float(np.nanmax(made.times))
+    off = np.abs(measured(models, TASK, linear.levels(TASK), until, made.times) - made.times)
     given = made.uncertainties < 0.5 * made.times
     assert given.mean() > 0.4
     assert np.mean(off[given] < made.uncertainties[given]) >= 0.9
@@ -65,26 +76,28 @@ def twins(sign: float) -> sw.SeparateAttention:
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_nothing_is_said_after_a_drop_that_two_heads_make_together(sign: float):
+    """They part again if they differ, by however little, and so learn the next component early."""
     model = twins(sign)
     weights = {name: np.asarray(weight) for name, weight in model.weights().items()}
     drops = SEPARATE.drops(TASK, type(model).theory_weights(weights))
     assert len(drops) == 1 and "drop 2 would be uncertain" in drops.reason
+    assert [drop.tie for drop in linear.drop_schedule(TASK, model)[:2]] == [False, True]
     (times,) = measured(sw.Ensemble.of([model]), TASK, linear.levels(TASK), 60_000.0)
-    assert abs(times[0] - drops[0].time) < drops[0].uncertainty
-    assert np.isnan(times[3])  # the two have learned one component, and one is left
+    assert abs(times[0] - drops[0].time) < drops[0].uncertainty + 2e-3 * times[0]  # 6000 points resolve that
+    assert np.isnan(times[3])  # equal to the last digit, the two have learned one component, and one is left
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_nothing_is_said_while_a_head_turns_from_one_component_to_another(seed: int):
+def test_a_head_that_turns_from_one_component_to_another_is_followed(seed: int):
     """Growth prefers the component of the larger variance, the loss by a little the other."""
     task = sw.InContextRegression(np.diag([0.5, 0.1]), 31, task_covariance=np.diag([0.2, 1.05]))
-    model = sw.SeparateAttention.random(dim=2, heads=2, scale=0.01, key=jax.random.key(seed))
-    schedule = linear.drop_schedule(task, model)
-    assert schedule[0].uncertainty < 0.01 * schedule[0].time and np.isinf(schedule[1].uncertainty)
-    smaller = sw.SeparateAttention.random(dim=2, heads=2, scale=1e-4, key=jax.random.key(seed))
-    later = linear.drop_schedule(task, smaller)[1]
-    (times,) = measured(sw.Ensemble.of([smaller]), task, linear.levels(task), 3 * later.time)
-    assert abs(times[1] - later.time) < later.uncertainty < 0.3 * later.time
+    for scale in (1e-2, 1e-4):
+        model = sw.SeparateAttention.random(dim=2, heads=2, scale=scale, key=jax.random.key(seed))
+        drops = linear.drop_schedule(task, model)
+        (times,) = measured(sw.Ensemble.of([model]), task, linear.levels(task), 3 * drops[1].time)
+        for drop, time in zip(drops, times, strict=True):
+            # 6000 points resolve 2e-3 of a time.
+            assert abs(time - drop.time) < drop.uncertainty + 2e-3 * time and drop.uncertainty < 0.1 * drop.time
 
 
 @pytest.mark.slow
@@ -103,7 +116,8 @@ def test_a_head_that_still_turns_makes_later_times_uncertain(inputs: np.ndarray,
     models = sw.Ensemble.of([sw.SeparateAttention.random(dim=3, heads=3, scale=scale, key=key) for key in keys])
     made = linear.drop_schedule(task, models)
     given = made.uncertainties < 0.5 * made.times
-    times = measured(models, task, linear.levels(task), 1.5 * float(np.max(made.times[given])))
+    until = 1.5 * float(np.max(made.times[given]))
+    times = measured(models, task, linear.levels(task), until, made.times)
     off = np.abs(times - made.times)[:, 1:][given[:, 1:]]
     assert off.size >= 6 and np.mean(off < made.uncertainties[:, 1:][given[:, 1:]]) >= 0.9
 
@@ -127,13 +141,6 @@ def test_without_trials_there_is_no_uncertainty_and_the_times_are_the_same():
     with_trials, without = linear.drop_schedule(TASK, models), linear.drop_schedule(TASK, models, trials=0)
     assert np.isnan(without.uncertainties).all()
     np.testing.assert_array_equal(with_trials.times, without.times)
-
-
-def test_the_uncertainty_of_a_run_does_not_depend_on_others_beside_it():
-    models = separate(0.02, range(5))
-    together = linear.drop_schedule(TASK, models)
-    alone = linear.drop_schedule(TASK, models.member(3))
-    np.testing.assert_allclose([drop.uncertainty for drop in alone], together.uncertainties[3], rtol=1e-3)
 
 
 def test_tables_and_plots_show_it():

@@ -20,7 +20,7 @@ from .._types import PerMode, PerTime
 from ._merged_course import drop_duration, half_drop_time, merged_course, merged_gain, merged_initial
 from ._modes import modes
 from ._race import too_large
-from ._schedule import Drop, Drops, drop_schedule, predicted_staircase
+from ._schedule import Drop, Drops, drop_schedule, predicted_path
 from ._weights import merged_map, separate_map
 
 Weights = Mapping[str, Float[np.ndarray, "..."]]
@@ -39,11 +39,16 @@ class PredictedDrop(NamedTuple):
 
 
 class PredictedCourse(NamedTuple):
-    """A predicted loss, and its drops. The `times` are those asked for and, of a staircase, its edges."""
+    """A predicted loss, and its drops. The `times` are those asked for and, within drops, some more.
+
+    Of separate heads also the `values` $v_i$ and the `maps` A with $\\hat y = \\beta^\\top A x_q$ on the way.
+    """
 
     times: PerTime
     loss: PerTime
     drops: Drops[PredictedDrop]
+    values: Float[np.ndarray, "time head"] | None = None
+    maps: Float[np.ndarray, "time dim dim"] | None = None
 
 
 class AbstractPredictor(abc.ABC):
@@ -123,7 +128,7 @@ class _Merged(AbstractPredictor):
 class _Separate(AbstractPredictor):
     """Heads learn one component after another, as many as they have pairs of key and query."""
 
-    course_label = "theory: drops from the initial weights"
+    course_label = "theory: course from the initial weights"
 
     def plateaus(self, most: int, pairs: int) -> list[int]:
         return list(range(min(most, pairs) + 1))
@@ -138,13 +143,12 @@ class _Separate(AbstractPredictor):
     def course(self, task: LinearTask, weights: Weights, times: PerTime) -> PredictedCourse:
         every = drop_schedule(task, weights["values"], weights["keys"], weights["queries"], until=float(times[-1]))
         certain = _as_predicted(every)
-        drops, missing = every[: len(certain)], every[len(certain) :]
-        edges = np.array([edge for drop in drops for edge in (drop.time * (1 - 1e-12), drop.time)])
-        times = np.union1d(times, edges)
-        loss = predicted_staircase(task, drops, times)
-        if missing:  # where the plateau ends is not known
-            loss[times > max([missing[0].time * (1 - MOST_UNCERTAIN), *(drop.time for drop in drops[-1:])])] = np.nan
-        return PredictedCourse(times, loss, certain)
+        times, loss, values, maps = predicted_path(task, weights["values"], weights["keys"], weights["queries"], times)
+        if missing := every[len(certain) :]:  # where the plateau ends is not known
+            known = [missing[0].time * (1 - MOST_UNCERTAIN), *(drop.time for drop in every[: len(certain)][-1:])]
+            for part in (loss, values, maps):
+                part[times > max(known)] = np.nan
+        return PredictedCourse(times, loss, certain, values, maps)
 
     def effective_map(self, weights: Weights) -> Float[np.ndarray, "*lead dim dim"]:
         return separate_map(**weights)

@@ -1,32 +1,56 @@
-"""The races of the heads of many runs side by side: on each plateau, who is the first to learn the next component."""
+"""The drops of many runs side by side: plateaus on which heads race alone, and falls of the narrow network."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
 from stepwell._util.progress import Meter
 from stepwell._util.threads import one_blas_thread
 
-from .._integrate import MOST_STEPS
 from .._runge_kutta import SLOPES
 from .._types import PerComponent
-from ._heads import Directions, Heads, PerHead, Weights
+from ._fall import Fall, Ladder, fall
+from ._heads import Directions, PerHead, Plateau, Weights, drift, gains, sides
+from ._narrow import Narrow
 from ._principal import Principal
-from ._wait import TOLERANCE, wait
+from ._trace import Trace
+from ._wait import at_least_two, wait
 
 _PATIENCE = 1e4
 """A plateau is given up after this many hyperbolic times 1/(ρ w): only weights on the stable manifold wait so long."""
 _MOST_DRIFT = 1e-6
 """By which relative error in what the flow conserves its times are still believed. Some 1e-8 are the rule."""
-TRIALS = 8
-"""Perturbed copies of a run, whose spread is the uncertainty of its times."""
-_TRIAL_TOLERANCE = 1e-6
-"""The error of a step of these copies: spreads are known to a part of themselves."""
+_NOTICED = 3e-6
+"""A head that gains so large a part of what it could learn becomes a member of the network: others begin to feel it."""
+_NEAR, _NEARER = 0.1, 0.01
+"""A network has settled when what is left of it would change others relatively by this times the initial size, and they
+are so changed; where one is `careful`, when G is that of the next plateau, to this times the same."""
+_SMALL = 3e-3
+"""One is careful with heads so small, relative to those that have learned, and where directions are not orthogonal."""
+_TOLERANCE = 1e-3
+"""The error of a step, in units of the squared initial size."""
+TRIALS = 1
+"""Copies of a run that are followed less closely: what they are off by is the uncertainty of its times."""
+_NOTICED_LATER, _LOOSER, _COARSER = 30.0, 4.0, 5.0
+"""How much larger a part is noticed in trials, how much less is left when they settle, and how much their steps err."""
+_SAFE = 3.0
+"""An uncertainty is so much more than what is off in a trial."""
+_FASTER, _FAR_FASTER = 4.0, 100.0
+"""Small heads whose components grow so much faster than the next follow the present drop at once, and those so far
+faster where directions are not orthogonal. Larger ones all do: others move them by a part of the order of their size,
+which is more than what that leaves out."""
+_LEFT_OUT = 0.07
+"""While a head falls, others change relatively by their size over its own; trials are perturbed by a part of that."""
 _MOST_CHANGE = 0.5
-"""Relative changes of weights above this are none: two heads make one drop."""
-_TOGETHER = 2**19
-"""Numbers that the slopes of runs side by side take up, at most: 4 MiB, so that they stay in the cache."""
+"""Relative changes of initial weights above this are none."""
+_UNTIL = 2.0
+"""Trials are followed so much longer."""
+_SOLVED = 1e-7
+"""The relative error of times by the solver alone."""
+_TOGETHER = 2**23
+"""Numbers that the slopes of runs side by side take up, at most: 64 MiB."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +64,12 @@ class Races:
     heads: Int[np.ndarray, "run component"]
     reasons: list[str]
     uncertainties: Float[np.ndarray, "run component"]
+    ties: Bool[np.ndarray, "run component"]
+
+    @classmethod
+    def none(cls, runs: int, components: int) -> "Races":
+        nothing = np.full((runs, components), np.nan)
+        return cls(nothing, np.full(nothing.shape, -1), [""] * runs, nothing.copy(), np.zeros(nothing.shape, bool))
 
 
 def races(
@@ -50,69 +80,41 @@ def races(
     queries: Float[np.ndarray, "run head pair dim"],
     until: float,
     trials: int = 0,
+    trace: Trace | None = None,
 ) -> Races:
     r"""The races from these initial weights. `rates` are the `escape_rates` of the task.
 
-    What the races leave out is estimated by so many `trials`: copies of each run that are perturbed as much as what is
-    left out perturbs it. Head w takes a time of the order of $1/(\rho\|W_w\|)$ to make its drop. In that time another
-    head j feels neither the old plateau nor the new one, and its weights change relatively by its rate times that time,
-    $\|W_j\|/\|W_w\|$. So at each drop the logarithms of the other heads' weights are changed by a normal number times
-    this; if it is above a half, nothing is known of later drops. Where growth prefers another component than the loss
-    does, head w first learns that one, and the time is that in which it turns; where it has learned the right one but
-    for parts of others, these count for the time in which they decay (`_turning`). Before the first drop
-    heads interact at second order: their logarithms are changed by $(\|W_j\|/\|W_\infty\|)^2$. The uncertainty of a
-    time is twice the root mean square of its changes, infinite if the drop is missing in a trial; and for the heads
-    that take part in the drop itself $\max_j(\|W_j\|/\|W_w\|)^2/(\rho\|W_w\|)$.
+    The path of the only run is written in `trace`.
+
+    What is left out is estimated by so many `trials`: copies of each run in which heads are noticed later, networks
+    settle less and steps are longer, so that each leaves out at least three times as much, and in which weights are
+    multiplied by $e^{\epsilon\xi}$ with $\xi$ normal: at first with $\epsilon = (\|W_j\|/\|W_\infty\|)^2$, by more
+    than heads interact on the first plateau, and after each fall with a part of $\|W_j\|/\|W_\infty\|$, by which a fall
+    changes them. The uncertainty of a time is three times the root mean square of its changes; infinite if the drop is
+    missing in a trial.
     """
-    made = _followed(basis, rates, (values, keys, queries), until, None, TOLERANCE)
-    there = np.flatnonzero(np.isfinite(made.times).any(axis=1))
-    if trials and there.size:
-        copies = tuple(np.repeat(part[there], trials, axis=0) for part in (values, keys, queries))
-        shape = (basis.useful + 1, 1 + 2 * keys.shape[2] * keys.shape[3], keys.shape[1], trials)
-        kicks = np.random.default_rng(0).normal(size=shape)  # the same for every run, whatever others are beside it
-        found = _followed(basis, rates, copies, np.inf, kicks, _TRIAL_TOLERANCE).times
-        off = found.reshape(there.size, trials, -1) - made.times[there, None]
-        spread = 2 * np.sqrt(np.mean(off**2, axis=1))
-        made.uncertainties[there] += np.where(np.isnan(spread), np.inf, spread)
-        made.uncertainties[np.isnan(made.times)] = np.nan
-    return made if trials else replace(made, uncertainties=np.full(made.times.shape, np.nan))
-
-
-def _followed(
-    basis: Principal,
-    rates: Float[np.ndarray, " component"],
-    weights: tuple[np.ndarray, ...],
-    until: float,
-    kicks: Float[np.ndarray, "drop weights head trial"] | None,
-    tolerance: float,
-) -> Races:
-    """The races of all runs, so many at once that they stay in the cache."""
-    values, keys, _ = weights
     runs, heads, rank, dim = keys.shape
-    nothing = np.full((runs, basis.useful), np.nan)
-    races = Races(nothing, np.full(nothing.shape, -1), [""] * runs, nothing.copy())
-    if heads == 0:
-        return races
-    together = max(1, _TOGETHER // (SLOPES * (heads * (1 + 2 * rank * dim) + 1)))
-    with Meter("predicting drops", runs, shown=runs > 1) as meter, one_blas_thread(), np.errstate(all="ignore"):
-        for first in range(0, runs, together):
-            part = slice(first, first + together)
-            block = Races(races.times[part], races.heads[part], races.reasons[part], races.uncertainties[part])
-            begun = _Runs.of(basis, *(each[part] for each in weights))
-            begun.tolerance = tolerance
-            if kicks is not None:
-                begun.kicks = kicks[..., np.arange(first, first + begun.now.size) % kicks.shape[-1]]
-                end = float(np.max(np.cbrt(basis.sizes / basis.curvatures / _lengths(basis))[: basis.useful]))
-                begun.kick(0, (begun.sizes / end) ** 2)
-            _race(basis, rates, begun, until, block)
-            races.reasons[part] = block.reasons
-            meter.update(first + len(block.reasons))
-    return races
-
-
-def _lengths(basis: Principal) -> np.ndarray:
-    """$n_d$ of each component."""
-    return np.linalg.norm(basis.keys, axis=0) * np.linalg.norm(basis.queries, axis=0)
+    made = Races.none(runs * (1 + trials), basis.useful)
+    if runs and heads:
+        begun = _Runs.of(
+            basis, *(np.tile(part, (1 + trials,) + (1,) * (part.ndim - 1)) for part in (values, keys, queries))
+        )
+        begun.trial = begun.number // runs
+        begun.until = np.where(begun.trial > 0, _UNTIL * until, until)
+        shape = (1 + basis.useful, 1 + 2 * rank * dim, heads, trials)
+        own = np.random.default_rng(0).normal(size=shape)  # the same for every run, whatever others are beside it
+        begun.kicks = np.concatenate([np.zeros((*shape[:-1], 1)), own], axis=3)
+        begun.kick(begun.scales(basis) ** 2)
+        with one_blas_thread(), np.errstate(all="ignore"):
+            begun.trace = trace
+            _race(basis, rates, begun, made)
+    own = Races(made.times[:runs], made.heads[:runs], made.reasons[:runs], made.uncertainties[:runs], made.ties[:runs])
+    if trials:
+        off = made.times[runs:].reshape(trials, *own.times.shape) - own.times
+        spread = np.sqrt(np.mean(off**2, axis=0))
+        own.uncertainties[:] = np.where(np.isnan(spread), np.inf, _SAFE * spread + _SOLVED * own.times)
+        own.uncertainties[np.isnan(own.times)] = np.nan
+    return own
 
 
 @dataclass
@@ -120,197 +122,191 @@ class _Runs:
     """Runs that are followed together."""
 
     number: Int[np.ndarray, " run"]
-    """Among those of the block; runs that have come to an end are left out of all arrays."""
+    """Runs that have come to an end are left out of all arrays."""
     directions: Directions
     weights: Weights
-    own: Bool[np.ndarray, "component head run"]
-    """The components that each head has learned."""
     sizes: PerHead
     """The largest weight of each head at first."""
     now: Float[np.ndarray, " run"]
-    left: Int[np.ndarray, " run"]
-    """Steps that the implicit method may still take."""
-    lost: Bool[np.ndarray, " run"]
-    """Whether another head has taken so much part in a drop that nothing is known of later ones."""
-    kicks: Float[np.ndarray, "drop weights head run"] | None = None
-    """Normal numbers by which trials are perturbed, first of all and at each drop."""
-    tolerance: float = TOLERANCE
+    until: Float[np.ndarray, " run"]
+    learned: Int[np.ndarray, " run"]
+    """How many components."""
+    recruited: Bool[np.ndarray, "head run"]
+    trial: Int[np.ndarray, " run"]
+    """Its number; 0 for the run itself."""
+    kicks: Float[np.ndarray, "drop weights head trial"]
+    """By which trials are perturbed after so many drops."""
+    trace: Trace | None = None
 
     @classmethod
     def of(cls, basis: Principal, values: np.ndarray, keys: np.ndarray, queries: np.ndarray) -> "_Runs":
-        runs, heads, _, dim = keys.shape
+        runs, heads, _, _ = keys.shape
         directions = Directions.of(basis, runs)
         pairs = np.stack(directions.coordinates(keys, queries))  # (side, run, head, pair, component)
         rows = np.transpose(pairs, (0, 3, 4, 2, 1)).reshape(-1, heads, runs)
         weights = np.concatenate([values.T[None], rows])
-        own, sizes = np.zeros((dim, heads, runs), bool), np.abs(weights).max(axis=0)
-        left = np.full(runs, MOST_STEPS)
-        return cls(np.arange(runs), directions, weights, own, sizes, np.zeros(runs), left, np.zeros(runs, bool))
+        sizes, none = np.abs(weights).max(axis=0), np.zeros((heads, runs), bool)
+        return cls(
+            np.arange(runs), directions, weights, sizes, np.zeros(runs), np.full(runs, np.inf), np.zeros(runs, int),
+            none, np.zeros(runs, int), np.zeros((1, *weights.shape[:2], 1)),
+        )  # fmt: skip
 
     def take(self, runs: np.ndarray) -> "_Runs":
-        rest = (part[..., runs] for part in (self.weights, self.own, self.sizes, self.now, self.left, self.lost))
-        kicks = None if self.kicks is None else self.kicks[..., runs]
-        return _Runs(self.number[runs], self.directions.take(runs), *rest, kicks=kicks, tolerance=self.tolerance)
+        rest = (self.weights, self.sizes, self.now, self.until, self.learned, self.recruited, self.trial)
+        return _Runs(
+            self.number[runs],
+            self.directions.take(runs),
+            *(part[..., runs] for part in rest),
+            kicks=self.kicks,
+            trace=self.trace,
+        )
 
-    def kick(self, drop: int, sizes: PerHead) -> None:
-        """Perturb trials by these relative sizes; each weight is multiplied, and keeps its sign."""
-        if self.kicks is not None:
-            self.weights *= np.exp(np.minimum(sizes, _MOST_CHANGE) * self.kicks[drop])
+    def kick(self, changes: PerHead) -> None:
+        """Perturb trials by these relative changes; each weight is multiplied, and keeps its sign."""
+        kicks = np.moveaxis(self.kicks[self.learned, :, :, self.trial], 0, 2)
+        self.weights *= np.exp(np.minimum(changes, _MOST_CHANGE) * kicks)
+
+    def scales(self, basis: Principal) -> PerHead:
+        """The sizes of heads at first, relative to those of heads that have learned."""
+        return self.sizes / _end(basis)
+
+    def tolerance(self, basis: Principal) -> Float[np.ndarray, " run"]:
+        """The error of a step."""
+        own = np.clip(_TOLERANCE * self.scales(basis).max(axis=0) ** 2, 1e-9, 1e-6)
+        return own * np.where(self.trial > 0, _COARSER, 1.0)
+
+    def noticed(self) -> Float[np.ndarray, " run"]:
+        return _NOTICED * np.where(self.trial > 0, _NOTICED_LATER, 1.0)
 
 
-def _race(basis: Principal, rates: PerComponent, runs: _Runs, until: float, races: Races) -> None:
+def _end(basis: Principal) -> float:
+    """The size of heads that have learned."""
+    lengths = np.linalg.norm(basis.keys, axis=0) * np.linalg.norm(basis.queries, axis=0)
+    return float(np.max(np.cbrt(basis.sizes / basis.curvatures / lengths)[: basis.useful]))
+
+
+class _Followed:
+    """Some runs of `runs` with the heads of `own`, those of `before` before the others, from component `first` on.
+
+    A run that has fewer of these heads than another has heads of zeros in their place.
+    """
+
+    def __init__(
+        self,
+        runs: _Runs,
+        at: Int[np.ndarray, " column"],
+        own: Bool[np.ndarray, "head run"],
+        before: Bool[np.ndarray, "head run"],
+        first: int,
+        dim: int,
+    ):
+        order = np.argsort(2 * ~own[:, at] - before[:, at].astype(int), axis=0, kind="stable")
+        self.at, self.names = at, order[: max(1, own[:, at].sum(axis=0).max())]
+        rows = np.arange(1, len(runs.weights)).reshape(-1, dim)[:, first:]
+        self._where = np.append(0, rows)[:, None, None], self.names, at
+        self._weights, self.own = runs.weights, self.of(own)
+        self.weights = np.where(self.own, runs.weights[self._where], 0.0)
+        self.sizes = np.where(self.own, self.of(runs.sizes), 0.0)
+
+    def of(self, per_head: Shaped[np.ndarray, "head run"]) -> Shaped[np.ndarray, "place column"]:
+        """What belongs to these heads."""
+        return per_head[self.names, self.at]
+
+    def trace(self, runs: _Runs, narrow: Narrow) -> Trace | None:
+        """Where to write the path."""
+        if runs.trace is not None:
+            one = self.at[0]
+            directions = runs.directions.keys[one], runs.directions.queries[one]
+            runs.trace.begin(narrow, runs.weights, self._where, directions)
+        return runs.trace
+
+    def write(self, weights: Weights) -> None:
+        """Write these weights in those of all heads."""
+        self._weights[self._where] = np.where(self.own, weights, self._weights[self._where])
+
+
+def _race(basis: Principal, rates: PerComponent, runs: _Runs, races: Races) -> None:
     """Fill in the races of these runs."""
-    none = np.zeros(runs.own.shape, bool)
-    excess = -Heads.of(basis, runs.directions, none, none).gains(runs.weights).min(axis=0)
-    large, rank = ~(excess <= basis.gains.sum()), (len(runs.weights) - 1) // (2 * basis.sizes.size)
-    for run in np.flatnonzero(large):
-        races.reasons[run] = too_large("a head by itself raises", float(excess[run]), float(basis.gains.sum()))
-    runs = runs.take(np.flatnonzero(~large)) if large.any() else runs
-    for component in range(basis.useful):
-        racing = (runs.own.sum(axis=0) < rank) & (runs.sizes > 0)  # a head of zeros never moves
-        if not racing.any(axis=0).all():
-            keep = np.flatnonzero(racing.any(axis=0))
-            runs, racing = runs.take(keep), racing[:, keep]
-        if runs.now.size == 0:
-            return
-        runs = _plateau(basis, component, float(rates[component]), runs, racing, until, races)
+    plateau = Plateau.of(basis, runs.directions, _first(basis, 0 * runs.learned))
+    excess, most = -gains(plateau, runs.weights).min(axis=0), float(basis.gains.sum())
+    large = ~(excess <= most)
+    for run in np.flatnonzero(large).tolist():
+        races.reasons[run] = too_large("a head by itself raises", float(excess[run]), most)
+    runs, total = runs.take(np.flatnonzero(~large)) if large.any() else runs, runs.now.size
+    with Meter("predicting drops", total, shown=total > 2) as meter:
+        while True:
+            racing = ~runs.recruited & (runs.sizes > 0)  # a head of zeros never moves
+            keep = np.flatnonzero(racing.any(axis=0) & (runs.learned < basis.useful))
+            if keep.size == 0:
+                return
+            if keep.size < runs.now.size:
+                runs, racing = runs.take(keep), racing[:, keep]
+            runs, noticed = _plateau(basis, rates, runs, racing, races)
+            runs = _fall(basis, rates, runs, noticed, races)
+            meter.update(int(total * np.mean(np.isfinite(races.times))))
+
+
+def _first(basis: Principal, counts: Int[np.ndarray, " run"]) -> Bool[np.ndarray, "component run"]:
+    """Which are the first so many components."""
+    return np.arange(basis.sizes.size)[:, None] < counts
+
+
+def _together(
+    first: Int[np.ndarray, " run"], own: Bool[np.ndarray, "head run"], basis: Principal, rows: int
+) -> Iterator:
+    """Runs whose first component is the same, as many at once as stay in the cache, and that component."""
+    for component in np.unique(first):
+        these = np.flatnonzero(first == component)
+        width = 1 + (rows - 1) // basis.sizes.size * (basis.sizes.size - component)
+        most = max(2, _TOGETHER // (SLOPES * (own[:, these].sum(axis=0).max() * width + 1)))
+        for part in np.array_split(these, -(-these.size // most)):
+            yield at_least_two(part), int(component)
 
 
 def _plateau(
-    basis: Principal,
-    component: int,
-    rate: float,
-    runs: _Runs,
-    racing: Bool[np.ndarray, "head run"],
-    until: float,
-    races: Races,
-) -> _Runs:
-    """The runs that go on after the plateau on which the components before this one are learned."""
-    # Only the heads that race are followed; a run with fewer of them than another has heads of zeros in their place.
-    place = np.argsort(~racing, axis=0, kind="stable")[: racing.sum(axis=0).max()][None]
-    racing, own, weights = (np.take_along_axis(part, place, axis=1) for part in (racing[None], runs.own, runs.weights))
-    known = (np.arange(basis.sizes.size) < component)[:, None, None] & ~own
-    heads = Heads.of(basis, runs.directions, own, known)
-    weights *= racing
-    largest = np.abs(weights).max(axis=0)
-    weights[1:].reshape(2, -1, *known.shape)[:, :, known] = 0.0  # these do not move any more, nor matter
-    sizes = np.where(racing[0], np.take_along_axis(runs.sizes, place[0], axis=0), 1.0)
-    fresh = largest * ~own.any(axis=0)  # the slowest
-    patience = _PATIENCE / rate / np.where(fresh.any(axis=0), fresh.max(axis=0), largest.max(axis=0))
-    waits = wait(
-        heads,
-        weights,
-        rate=rate,
-        enough=float(basis.gains[component]) / 2,
-        sizes=sizes,
-        until=np.minimum(patience, until - runs.now),
-        most=runs.left,
-        tolerance=runs.tolerance,
-    )
-    drift = heads.drift(weights, waits.weights)
-    for run in np.flatnonzero(~waits.crossed | (drift > _MOST_DRIFT * runs.tolerance / TOLERANCE)).tolist():
-        number = runs.number[run]
-        if waits.crossed[run]:
-            waits.crossed[run] = False
-            races.reasons[number] = "rounding decides when: the slowest rate is too far below the fastest for float64"
-        elif run in waits.reasons:
-            races.reasons[number] = waits.reasons[run]
-        elif patience[run] < until - runs.now[run]:
-            races.reasons[number] = f"from these weights no head escapes within t/tau = {patience[run]:.3g}"
-    np.put_along_axis(runs.weights, place, waits.weights, axis=1)
-    runs.now, runs.left = runs.now + waits.time, runs.left - waits.steps
-    winners = np.take_along_axis(place[0], np.argmax(heads.gains(waits.weights), axis=0)[None], axis=0)[0]
-    runs.own[component, winners, np.arange(winners.size)] = True
-    if not waits.crossed.all():
-        keep = np.flatnonzero(waits.crossed)
-        runs, winners = runs.take(keep), winners[keep]
-    races.times[runs.number, component], races.heads[runs.number, component] = runs.now, winners
-    each = np.arange(winners.size)
-    largest = np.abs(runs.weights).max(axis=0) * ~runs.own.any(axis=0)
-    size = np.abs(runs.weights[:, winners, each]).max(axis=0)
-    shared = (largest.max(axis=0) / size) ** 2 / (rate * size)
-    races.uncertainties[runs.number, component] = np.where(runs.lost, np.inf, shared)
-    changes = np.maximum(largest / size, _turning(basis, component, runs, winners, rate * largest))
-    runs.kick(component + 1, changes)
-    runs.lost |= changes.max(axis=0) > _MOST_CHANGE
-    return _towards_winners(basis, component, runs, winners)
-
-
-def _turning(
-    basis: Principal, component: int, runs: _Runs, winners: Int[np.ndarray, " run"], speeds: PerHead
-) -> PerHead:
-    r"""The part by which the logarithms of other heads' weights change while the winner of each run turns.
-
-    Near $v = x_d = y_d = u$, $u^3 = s_d/(t_dn_d)$, its parts along the component e grow by the matrix
-    $((-u^4a_eb_d, un_es_e), (un_es_e, -u^4a_db_e))$ (see `_heads`). If it has learned the component d instead, it turns
-    in the time in which they grow from its size at first; if it has learned this one, parts that are $\theta$ of it
-    decay, and others are off by $\theta$ that long. Others grow at `speeds`; those of a component that is as good as
-    equal (`_towards_winners`) are off by $\theta$ times the decay in their own time.
-    """
-    lengths, each = _lengths(basis), np.arange(winners.size)
-    keys, queries = (np.sum(side**2, axis=0) for side in (basis.keys, basis.queries))
-    own = runs.weights[:, winners, each]
-    dim = basis.sizes.size
-    x, y = own[1:].reshape(2, (len(own) - 1) // (2 * dim), dim, winners.size)
-    ends = basis.sizes / (basis.curvatures * lengths)
-    shares = own[0] * np.sum(x * y, axis=0) / ends[:, None]
-    d = component + np.argmax(shares[component : basis.useful], axis=0)
-    u = np.cbrt(ends[d])
-
-    def rates(e: int) -> np.ndarray:
-        """Of the part along e."""
-        first = -(u**4) * (basis.curvatures * keys)[e] * queries[d]
-        second = -(u**4) * (basis.curvatures * keys)[d] * queries[e]
-        return (first + second) / 2 + np.hypot((first - second) / 2, u * lengths[e] * basis.sizes[e])
-
-    growth = rates(component)
-    times = np.log(np.maximum(u / runs.sizes[winners, each], np.e)) / np.where(growth > 0, growth, np.nan)
-    changes = np.where(speeds > 0, speeds * np.nan_to_num(times, nan=np.inf), 0.0)
-    parts, equal = np.zeros(speeds.shape), _as_good_as_equal(basis, component, runs, winners)
-    sizes = np.sum(x[:, component] ** 2 + y[:, component] ** 2, axis=0)
-    for e in range(component + 1, basis.useful):
-        decay = np.maximum(-rates(e), 0.0)
-        # Of parts of x and y, those of opposite signs decay at once.
-        off = np.abs(np.sum(x[:, component] * x[:, e] + y[:, component] * y[:, e], axis=0)) / sizes
-        slow = np.divide(decay, speeds, out=np.ones(speeds.shape), where=speeds > 0)
-        parts = np.hypot(parts, off * np.minimum(np.where(e < equal, slow, 1 / slow), 1.0))
-    return np.where(d == component, np.where(speeds > 0, parts, 0.0), changes)
-
-
-def _as_good_as_equal(
-    basis: Principal, component: int, runs: _Runs, winners: Int[np.ndarray, " run"]
-) -> Int[np.ndarray, " run"]:
-    """Where the components end that are as large as this one up to the heads' size at first over the winner's own."""
-    tolerance = runs.sizes.max(axis=0) / np.abs(runs.weights[:, winners, np.arange(winners.size)]).max(axis=0)
-    return np.sum(basis.sizes[: basis.useful, None] >= (1 - tolerance) * basis.sizes[component], axis=0)
-
-
-def _towards_winners(basis: Principal, component: int, runs: _Runs, winners: Int[np.ndarray, " run"]) -> _Runs:
-    """The runs with the component along what the winner learned, where its size has others.
-
-    Of components of one size any directions will do, until a head chooses. Where sizes differ little, the head turns to
-    the larger one so slowly that the others do not notice: at a rate of the relative difference times its own size,
-    where they grow at one of theirs. That is so below a relative difference of the heads' size at first over its own.
-    """
-    stop = _as_good_as_equal(basis, component, runs, winners)
-    for end in np.unique(stop[stop - component >= 2]):
-        these, group = np.flatnonzero(stop == end), slice(component, int(end))
-        part = runs.take(these)
-        shape = (2, -1, *part.own.shape)
-        pairs = np.moveaxis(part.weights[1:].reshape(shape), (0, 1, 2, 3, 4), (0, 3, 4, 2, 1))  # runs second
-        norms = part.directions.norms()[:, :, None, None]
-        pairs = pairs * norms
-        chosen = np.arange(these.size)
-        x, y = pairs[:, chosen, winners[these], :, group]
-        learned = part.weights[0, winners[these], chosen][:, None, None] * (np.swapaxes(x, 1, 2) @ y)
-        rotation = np.linalg.eigh(learned + np.swapaxes(learned, 1, 2))[1][:, :, ::-1]
-        directions = part.directions.rotated_within(group, rotation)
-        pairs[..., group] = pairs[..., group] @ rotation[:, None]
-        pairs /= directions.norms()[:, :, None, None]
-        rows = np.moveaxis(pairs, (0, 3, 4, 2, 1), (0, 1, 2, 3, 4)).reshape(-1, *part.sizes.shape)
-        runs.weights[1:, :, these] = rows
-        runs.directions.keys[these], runs.directions.queries[these] = directions.keys, directions.queries
-    return runs
+    basis: Principal, rates: PerComponent, runs: _Runs, racing: Bool[np.ndarray, "head run"], races: Races
+) -> tuple[_Runs, Bool[np.ndarray, "head ready"]]:
+    """The runs in which a head is noticed by others, and which it is."""
+    plateau = Plateau.of(basis, runs.directions, _first(basis, runs.learned))
+    crossed, noticed = np.zeros(runs.now.size, bool), np.zeros(racing.shape, bool)
+    tolerance, enough = runs.tolerance(basis), runs.noticed() * basis.gains[runs.learned]
+    # Components that are learned do not move, if directions are orthogonal.
+    for at, first in _together(np.where(plateau.oblique(), 0, runs.learned), racing, basis, len(runs.weights)):
+        part = _Followed(runs, at, racing, racing, first, basis.sizes.size)
+        narrow, rate, left = (
+            Narrow(plateau.take(at, first), 0.0 * part.sizes),
+            rates[runs.learned[at]],
+            runs.until[at] - runs.now[at],
+        )
+        patience = _PATIENCE / rate / np.abs(part.weights).max(axis=(0, 1))
+        waits = wait(
+            narrow,
+            part.weights,
+            rate=rate,
+            enough=enough[at],
+            sizes=np.where(part.own, part.sizes, 1.0),
+            until=np.minimum(patience, left),
+            tolerance=tolerance[at],
+            trace=part.trace(runs, narrow),
+            since=float(runs.now[at[0]]),
+        )
+        lost = drift(narrow.plateau, part.weights, waits.weights) > _MOST_DRIFT * np.where(
+            runs.trial[at], _COARSER, 1.0
+        )
+        for run in np.flatnonzero(~waits.crossed | lost).tolist():
+            number = runs.number[at[run]]
+            if waits.crossed[run]:
+                waits.crossed[run] = False
+                races.reasons[number] = (
+                    "rounding decides when: the slowest rate is too far below the fastest for float64"
+                )
+            elif patience[run] < left[run]:
+                races.reasons[number] = f"from these weights no head escapes within t/tau = {patience[run]:.3g}"
+        part.write(waits.weights)
+        crossed[at], noticed[part.names[waits.head, np.arange(at.size)], at] = waits.crossed, True
+        runs.now[at] += waits.time
+    keep = np.flatnonzero(crossed)
+    return runs.take(keep), noticed[:, keep]
 
 
 def too_large(what: str, excess: float, gains: float) -> str:
@@ -319,3 +315,91 @@ def too_large(what: str, excess: float, gains: float) -> str:
         f"the theory assumes small initialization, and these weights are too large: {what} the loss by "
         f"{excess:.3g}, and all components together lower it by {gains:.3g}; try a scale below 0.1"
     )
+
+
+def _fall(
+    basis: Principal, rates: PerComponent, runs: _Runs, noticed: Bool[np.ndarray, "head run"], races: Races
+) -> _Runs:
+    """The runs that settle on a further plateau."""
+    if runs.now.size == 0:
+        return runs
+    rank, dim, begun = (len(runs.weights) - 1) // (2 * basis.sizes.size), basis.sizes.size, runs.learned.copy()
+    oblique = Plateau.of(basis, runs.directions, _first(basis, 0 * begun)).oblique()
+    careful = oblique | (runs.scales(basis).max(axis=0) < _SMALL)
+    factor = np.where(oblique, _FAR_FASTER, np.where(careful, _FASTER, 0.0))
+    slaved, left = _slaved(rates, runs, races, rank, factor)
+    plateau = Plateau.of(basis, runs.directions, _first(basis, slaved))
+    members, settled = (noticed | runs.recruited) & ~left, np.zeros(begun.size, bool)
+    ladder = Ladder(basis.gains[: basis.useful], rates[: basis.useful], rank)
+    tolerance, possible = runs.tolerance(basis), min(basis.useful, rank * len(left))
+    near = np.where(careful, _NEARER, _NEAR) * np.where(runs.trial > 0, _LOOSER, 1.0)
+    near = np.clip(near * runs.scales(basis).max(axis=0), 1e-7, 1e-3)
+    for at, first in _together(np.where(oblique, 0, slaved), ~left, basis, len(runs.weights)):
+        part, number = _Followed(runs, at, ~left, members, first, dim), runs.number[at]
+        recruited = part.of(runs.recruited) & part.own
+        falling = Fall(
+            part.weights, part.sizes, part.names, first, slaved[at], runs.noticed()[at], ~careful[at], near[at],
+            tolerance[at], runs.now[at], runs.until[at], runs.learned[at], recruited.copy(), recruited,
+            races.times[number], races.heads[number], races.ties[number], np.zeros(at.size, bool), {},
+        )  # fmt: skip
+        narrow = Narrow(plateau.take(at, first), 1.0 * (part.of(members) & part.own))
+        falling.trace = part.trace(runs, narrow)
+        fall(narrow, falling, ladder)
+        late = falling.times > falling.until[:, None]
+        falling.times[late], falling.heads[late] = np.nan, -1
+        races.times[number], races.heads[number], races.ties[number] = falling.times, falling.heads, falling.ties
+        for run, reason in falling.reasons.items():
+            races.reasons[number[run]] = reason
+        part.write(falling.weights)
+        runs.now[at], runs.learned[at], settled[at] = falling.now, falling.learned, falling.settled
+        runs.recruited[part.names, at] = np.where(part.own, falling.recruited, part.of(runs.recruited))
+    spent = ~settled & runs.recruited.all(axis=0) & (runs.learned < possible) & (runs.now <= runs.until)
+    for run in runs.number[spent].tolist():
+        races.reasons[run] = races.reasons[run] or "heads made a drop together, in a near tie, and none is left"
+    keep = np.flatnonzero(settled)
+    runs = _towards_learned(basis, runs.take(keep), begun[keep])
+    runs.kick(_LEFT_OUT * np.abs(runs.weights).max(axis=0) / _end(basis))
+    return runs
+
+
+def _slaved(
+    rates: PerComponent, runs: _Runs, races: Races, rank: int, factor: Float[np.ndarray, " run"]
+) -> tuple[Int[np.ndarray, " run"], Bool[np.ndarray, "head run"]]:
+    """How many components follow at once in each run, and whose heads do: those that have no other, nor spare pairs."""
+    faster = rates[:, None] > factor * rates[np.minimum(runs.learned, rates.size - 1)]
+    count = np.sum(np.logical_and.accumulate(faster & (np.arange(rates.size)[:, None] < runs.learned)), axis=0)[:, None]
+    of = races.heads[runs.number] == np.arange(len(runs.recruited))[:, None, None]
+    before = np.arange(of.shape[2]) < count
+    own, others = np.sum(of & before, axis=2), np.sum(of & ~before, axis=2)
+    alone = np.all((own == 0) | ((own == rank) & (others == 0)), axis=0)
+    return np.where(alone, count[:, 0], 0), (own > 0) & alone
+
+
+def _towards_learned(basis: Principal, runs: _Runs, first: Int[np.ndarray, " run"]) -> _Runs:
+    """The runs with components of one size along what is learned.
+
+    Of components of one size any directions will do, until a head chooses. Where sizes differ little, the head turns to
+    the larger one so slowly that the others do not notice: at a rate of the relative difference times its own size,
+    where they grow at one of theirs. That is so below a relative difference of the heads' size at first over its own.
+    """
+    for component in range(basis.useful):
+        tolerance = runs.sizes.max(axis=0) / np.abs(runs.weights * runs.recruited).max(axis=(0, 1))
+        stop = np.sum(basis.sizes[: basis.useful, None] >= (1 - tolerance) * basis.sizes[component], axis=0)
+        stop = np.where((first <= component) & (component < runs.learned), stop, 0)
+        for end in np.unique(stop[stop - component >= 2]):
+            these, group = np.flatnonzero(stop == end), slice(component, int(end))
+            part = runs.take(these)
+            pairs = np.moveaxis(sides(part.weights, basis.sizes.size), (0, 1, 2, 3, 4), (0, 3, 4, 2, 1))  # runs second
+            norms = part.directions.norms()[:, :, None, None]
+            pairs = pairs * norms
+            x, y = pairs[..., group]
+            values = (part.weights[0] * part.recruited).T
+            learned = np.einsum("bh,bhrd,bhre->bde", values, x, y)
+            rotation = np.linalg.eigh(learned + np.swapaxes(learned, 1, 2))[1][:, :, ::-1]
+            directions = part.directions.rotated_within(group, rotation)
+            pairs[..., group] = pairs[..., group] @ rotation[:, None]
+            pairs /= directions.norms()[:, :, None, None]
+            rows = np.moveaxis(pairs, (0, 3, 4, 2, 1), (0, 1, 2, 3, 4)).reshape(-1, *part.sizes.shape)
+            runs.weights[1:, :, these] = rows
+            runs.directions.keys[these], runs.directions.queries[these] = directions.keys, directions.queries
+    return runs
