@@ -471,7 +471,7 @@ class Experiment:
         return Prediction(self, built)
 
     def no_theory(self) -> str:
-        """Return why no theory, of linear attention or networks of units, describes a run; an empty string if one does."""
+        """Return why no theory of linear attention or of networks of units describes a run, or an empty string."""
         from ._prediction import no_theory
 
         return no_theory(self)

@@ -77,16 +77,24 @@ class Field:
 
     def residual(self, units: Units) -> tuple[float, Float[np.ndarray, "head feature"]]:
         """The loss of a network, and the correlation of its error with the features."""
-        theta = (units[:, : self.heads].T @ self.powers(units)[1]).reshape(self.moments.cross.shape)
-        image = theta @ self.moments.gram
-        loss = self.moments.label_power + np.sum(theta * (image - 2 * self.moments.cross))
-        return float(loss), (self.moments.cross - image).reshape(self.heads, -1)
+        return self._residual(units, self.powers(units)[1])
 
-    def velocity(self, units: Units, residual: Float[np.ndarray, "head feature"]) -> Units:
+    def _residual(
+        self, units: Units, whole: Float[np.ndarray, "unit feature"]
+    ) -> tuple[float, Float[np.ndarray, "head feature"]]:
+        cross = self.moments.cross
+        theta = (units[:, : self.heads].T @ whole).reshape(cross.shape)
+        image = theta @ self.moments.gram
+        loss = self.moments.label_power + float(np.vdot(theta, image - 2 * cross))
+        return loss, (cross - image).reshape(self.heads, -1)
+
+    def velocity(self, units: Units, recruited: int) -> Units:
+        """That of the first units as a network, and of the rest as particles."""
         part, whole = self.powers(units)
+        residual = self._residual(units[:recruited], whole[:recruited])[1]
         pulled = (units[:, : self.heads] @ residual).reshape(len(units), units.shape[1] - self.heads, part.shape[1])
-        moved = np.concatenate([whole @ residual.T, self.degree * np.einsum("iab,ib->ia", pulled, part)], axis=1)
-        return moved * (self.open if isinstance(self.open, int | float) else self.open[: len(units)])
+        moved = np.concatenate([whole @ residual.T, self.degree * (pulled @ part[:, :, None])[:, :, 0]], axis=1)
+        return moved if isinstance(self.open, int | float) else moved * self.open[: len(units)]
 
     def gains(self, units: Units, residual: Float[np.ndarray, "head feature"]) -> Float[np.ndarray, " unit"]:
         """By how much each unit, added, lowers the loss at first order."""
@@ -106,31 +114,33 @@ class Field:
         shape = units.shape
 
         def derivative(state: np.ndarray) -> np.ndarray:
-            rows = state.reshape(shape)
-            return self.velocity(rows, self.residual(rows[:recruited])[1]).ravel()
+            return self.velocity(state.reshape(shape), recruited).ravel()
 
         wrapped = None if event is None else lambda state: event(state.reshape(shape))
         return integrate(derivative, units.ravel(), until, event=wrapped, shown=False)
 
-    def rest(self, units: Units, grown: float) -> float:
-        """The loss at which a network comes to rest, that has left the last saddle on its way at a time `grown`."""
-        path = self.course(units, len(units), grown)
+    def drop(self, units: Units, level: float, grown: float, until: float) -> tuple[float, float]:
+        """When the loss of a network is midway from a level to where it comes to rest, and the loss there.
+
+        By the time `grown` it has left the last saddle on its way.
+        """
+        on_the_way = self.course(units, len(units), grown).state.reshape(units.shape)
+        end = self._rest(on_the_way)
+        middle = (level + end) / 2
+        begun = 0.0 if self.residual(on_the_way)[0] <= middle else grown
+        start = on_the_way if begun else units
+        path = self.course(start, len(units), until, lambda rows: middle - self.residual(rows)[0])
+        return begun + path.time if path.crossed else np.inf, end
+
+    def _rest(self, rows: Units) -> float:
         for _ in range(_CHUNKS):
-            rows = path.state.reshape(units.shape)
-            loss, residual = self.residual(rows)
-            speed, size = (np.abs(each).max() for each in (self.velocity(rows, residual), rows))
-            if speed <= _SETTLED * size * self._rate(size):
-                return max(loss, self.floor)
-            path = self.course(rows, len(units), size / max(speed, 1e-3 * size * self._rate(size)))
+            speed, size = (float(np.abs(each).max()) for each in (self.velocity(rows, len(rows)), rows))
+            pace = float(np.abs(self.moments.cross).max()) * size ** (self.degree - 1)
+            if speed <= _SETTLED * size * pace:
+                return max(self.residual(rows)[0], self.floor)
+            path = self.course(rows, len(rows), size / max(speed, 1e-3 * size * pace))
+            rows = path.state.reshape(rows.shape)
         raise IntegrationFailed("the narrow network does not come to rest")
-
-    def _rate(self, size: float) -> float:
-        return float(np.abs(self.moments.cross).max()) * size ** (self.degree - 1)
-
-    def passage(self, units: Units, level: float, until: float) -> float:
-        """When the loss of a network falls to a level."""
-        path = self.course(units, len(units), until, lambda rows: level - self.residual(rows)[0])
-        return path.time if path.crossed else np.inf
 
 
 def _products(inner: np.ndarray, part: np.ndarray) -> np.ndarray:

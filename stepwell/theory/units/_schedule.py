@@ -154,7 +154,7 @@ def schedule(
     """The drops of a field from initial weights; `collective` if all particles together make the drop."""
     names, level, floor = np.arange(len(units)), float(field.moments.label_power), field.floor
     drops: list[UnitDrop] = []
-    now, state, off, crowd = 0.0, units, 0.0, _RESOLUTION + 2 * field.crowding(units)
+    now, state, off, crowd = 0.0, units, 0.0, _RESOLUTION + 2 * field.degree * field.crowding(units)
 
     def gain(rows: Units) -> float:
         gains = field.gains(rows[known:], field.residual(rows[:known])[1])
@@ -176,9 +176,8 @@ def schedule(
             for each in arrange(state[known:], field.gains(state[known:], field.residual(state[:known])[1])):
                 turn = np.eye(len(units))
                 turn[known:, known:] = each
-                own, rows = field.turned(turn), (turn @ units)[: known + 1]
-                end = own.rest(rows, now)
-                found.append((own.passage(rows, (level + end) / 2, 2 * now + wait), end, turn))
+                rows = (turn @ units)[: known + 1]
+                found.append((*field.turned(turn).drop(rows, level, now, 2 * now + wait), turn))
             time, end, turn = min(found, key=lambda one: one[0])
             if time > until:
                 break
@@ -190,7 +189,7 @@ def schedule(
             now, state = path.time, path.state.reshape(units.shape)
             residual = field.residual(state[:known])[1]
             taken = field.gains(state[known:], residual)
-            slope = 2 * np.sum(field.velocity(state[:known], residual) ** 2)
+            slope = 2 * np.sum(field.velocity(state[:known], known) ** 2)
             # Where growth is exponential, what particles take from the loss is what the time lacks at first order.
             time -= float(taken.sum() / slope) if field.degree == 1 else 0.0
             off += ERROR[field.degree == 1] * float(np.abs(taken).sum() / slope)
