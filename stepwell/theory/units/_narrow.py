@@ -117,27 +117,30 @@ class Field:
             return self.velocity(state.reshape(shape), recruited).ravel()
 
         wrapped = None if event is None else lambda state: event(state.reshape(shape))
-        return integrate(derivative, units.ravel(), until, event=wrapped, shown=False)
+        smallest = float(np.abs(units[recruited:]).max(initial=0.0)) or None
+        return integrate(derivative, units.ravel(), until, event=wrapped, scale=smallest, shown=False)
 
-    def drop(self, units: Units, level: float, grown: float, until: float) -> tuple[float, float]:
-        """When the loss of a network is midway from a level to where it comes to rest, and the loss there.
+    def drop(self, units: Units, level: float, grown: float, until: float) -> tuple[float, float, float]:
+        """When the loss of a network is midway from a level to where it comes to rest, the loss there, and the size of
+        the residual that is left.
 
         By the time `grown` it has left the last saddle on its way.
         """
         on_the_way = self.course(units, len(units), grown).state.reshape(units.shape)
-        end = self._rest(on_the_way)
+        end, left = self.residual(self._rest(on_the_way))
+        end = max(end, self.floor)
         middle = (level + end) / 2
         begun = 0.0 if self.residual(on_the_way)[0] <= middle else grown
         start = on_the_way if begun else units
         path = self.course(start, len(units), until, lambda rows: middle - self.residual(rows)[0])
-        return begun + path.time if path.crossed else np.inf, end
+        return begun + path.time if path.crossed else np.inf, end, float(np.linalg.norm(left, 2))
 
-    def _rest(self, rows: Units) -> float:
+    def _rest(self, rows: Units) -> Units:
         for _ in range(_CHUNKS):
             speed, size = (float(np.abs(each).max()) for each in (self.velocity(rows, len(rows)), rows))
             pace = float(np.abs(self.moments.cross).max()) * size ** (self.degree - 1)
             if speed <= _SETTLED * size * pace:
-                return max(self.residual(rows)[0], self.floor)
+                return rows
             path = self.course(rows, len(rows), size / max(speed, 1e-3 * size * pace))
             rows = path.state.reshape(rows.shape)
         raise IntegrationFailed("the narrow network does not come to rest")

@@ -154,6 +154,7 @@ def schedule(
     """The drops of a field from initial weights; `collective` if all particles together make the drop."""
     names, level, floor = np.arange(len(units)), float(field.moments.label_power), field.floor
     drops: list[UnitDrop] = []
+    strength = float(np.linalg.norm(field.residual(units[:0])[1], 2))
     now, state, off, crowd = 0.0, units, 0.0, _RESOLUTION + 2 * field.degree * field.crowding(units)
 
     def gain(rows: Units) -> float:
@@ -167,7 +168,7 @@ def schedule(
                 return Drops(drops, "no unit is left")
             if not drops and gain(state) >= 0:
                 return Drops(drops, TOO_LARGE)
-            wait = _patience(field, state, known)
+            wait = _patience(field.degree, strength, float(np.abs(state[known:]).max()))
             path = field.course(state, known, wait, gain)
             if not path.crossed:
                 return Drops(drops, "none of the units that are left grows")
@@ -178,7 +179,7 @@ def schedule(
                 turn[known:, known:] = each
                 rows = (turn @ units)[: known + 1]
                 found.append((*field.turned(turn).drop(rows, level, now, 2 * now + wait), turn))
-            time, end, turn = min(found, key=lambda one: one[0])
+            time, end, strength, turn = min(found, key=lambda one: one[0])
             if time > until:
                 break
             if not np.isfinite(time) or end >= level:
@@ -191,8 +192,10 @@ def schedule(
             taken = field.gains(state[known:], residual)
             slope = 2 * np.sum(field.velocity(state[:known], known) ** 2)
             # Where growth is exponential, what particles take from the loss is what the time lacks at first order.
-            time -= float(taken.sum() / slope) if field.degree == 1 else 0.0
+            # Elsewhere a particle that has grown before the drop may have made it.
             off += ERROR[field.degree == 1] * float(np.abs(taken).sum() / slope)
+            off += 0.0 if field.degree == 1 else time - now
+            time -= float(taken.sum() / slope) if field.degree == 1 else 0.0
             if not off + crowd * time <= MOST_UNCERTAIN * time:
                 return Drops(drops, f"the time of drop {known} is not known: {TOO_LARGE}, or another seed")
             rival = int(names[known + np.argmax(taken)]) if taken.max(initial=0.0) > TIE * wanted else None
@@ -202,12 +205,10 @@ def schedule(
     return Drops(drops)
 
 
-def _patience(field: Field, state: Units, known: int) -> float:
-    """How long particles are given: many times what the slowest take, from where they are."""
-    strength = np.linalg.norm(field.residual(state[:known])[1], 2)
-    size = np.abs(state[known:]).max(initial=0.0)
+def _patience(degree: int, strength: float, size: float) -> float:
+    """How long particles of a size are given in a residual: many times what the slowest take."""
     if strength == 0 or size == 0:
         return 0.0
-    if field.degree == 1:
+    if degree == 1:
         return _PATIENCE * (10 - min(np.log(size), 0.0)) / strength
-    return _PATIENCE**2 / (strength * size ** (field.degree - 1))
+    return _PATIENCE**2 / (strength * size ** (degree - 1))
