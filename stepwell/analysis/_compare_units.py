@@ -8,7 +8,7 @@ import xarray as xr
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.runs import with_runs
-from stepwell.models import AbstractModel, AbstractUnits, ActivationUnits, PolynomialUnits
+from stepwell.models import AbstractModel, AbstractUnits, ActivationUnits, PolynomialUnits, theory_of
 from stepwell.tasks import AbstractSupervisedTask
 from stepwell.theory import linear, units
 
@@ -47,12 +47,14 @@ def unit_drops(
             f"the model has inputs of {model.dim} entries and {model.outputs} outputs, the task {task.dim} and "
             f"{task.outputs}; they must agree"
         )
-    if type(model) is PolynomialUnits:
+    declared = theory_of(type(model)) == "units"
+    if declared and isinstance(model, PolynomialUnits):
         weights = np.asarray(model.outer, float), np.asarray(model.inner, float)
         if model.degree == 1:
             return units.direction_schedule(task, *weights, until=until)
         return units.unit_schedule(task, *weights, model.degree, until=until)
-    if type(model) is not ActivationUnits or model.nonlinearity != "relu" or model.outputs * model.patches > 1:
+    relu = declared and isinstance(model, ActivationUnits) and model.nonlinearity == "relu"
+    if not isinstance(model, ActivationUnits) or not relu or model.outputs * model.patches > 1:
         raise InvalidInput(
             "drops are predicted for PolynomialUnits, and for ActivationUnits with relu, one output and one patch"
         )

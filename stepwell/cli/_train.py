@@ -199,7 +199,7 @@ def _write_rest(
         kind = "animation" if ending == "gif" else "plot"
         kind = kind if kind not in files else ending
         if ending == "gif":
-            attention = job.experiment.theory and not job.experiment.no_theory()
+            attention = job.experiment.theory != "units" and not job.experiment.no_theory()
             task = job.experiment.build_task() if attention else None
             files[kind] = write_animation(place, run, task)
         else:

@@ -105,7 +105,7 @@ class Experiment:
 
     @property
     def theory(self) -> Any:
-        """The equations that the model follows, "separate" or "merged"; None if they are not known."""
+        """The equations that the model follows, "separate", "merged" or "units"; None if they are not known."""
         return note_of(self.model.kind, "theory")
 
     @property

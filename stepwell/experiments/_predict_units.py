@@ -10,22 +10,22 @@ from stepwell.theory import linear, units
 
 from ._experiment import Experiment
 from ._keys import Keys
+from ._kinds._models import supervised
 from ._prediction import Course, DropForecast, Level
 
-MODELS = ("polynomial", "nonlinear")
 LABEL = "theory: drops from the initial weights"
 
 
 def no_units_theory(experiment: Experiment) -> str:
     """Why there is no theory of a network of units; an empty string if there is."""
-    model, task = experiment.model, experiment.task
-    if model.kind == "polynomial":
+    kind = experiment.model.get("nonlinearity")
+    if kind is None:  # polynomial
         return ""
-    if model["nonlinearity"] != "relu" or model["patches"] != 1:
-        units_ = f"{model['nonlinearity']} units" + (" of several patches" if model["patches"] != 1 else "")
-        return f"there is no theory of {units_}"
-    if task.kind != "points":
-        return f"ReLU networks are predicted for inputs at right angles, as of the task points, and not for {task.kind}"
+    if kind != "relu" or experiment.model.get("patches", 1) != 1:
+        return f"there is no theory of {kind} units" + (" of several patches" if kind == "relu" else "")
+    if supervised(experiment.sections) != "data":
+        task = experiment.task.kind
+        return f"ReLU networks are predicted for data at right angles, as of the task points, and not for {task}"
     return ""
 
 

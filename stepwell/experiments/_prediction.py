@@ -74,7 +74,7 @@ class Prediction:
         else:
             model = experiment.model.kind
             self._missing = "" if self._several else f"there is no theory of the model {model} on this task"
-        self._units = not (self._missing or self._several) and experiment.theory is None
+        self._units = not (self._missing or self._several) and experiment.theory == "units"
 
     @functools.cached_property
     def _task(self) -> Any:
@@ -219,10 +219,10 @@ class Prediction:
 
 def no_theory(experiment: Experiment) -> str:
     """What `Experiment.no_theory` returns."""
-    from ._predict_units import MODELS, no_units_theory
-
     task, model = experiment.task, experiment.model
-    if model.kind in MODELS:
+    if experiment.theory == "units":
+        from ._predict_units import no_units_theory
+
         return no_units_theory(experiment)
     context, divided = task.get("context"), experiment.normalization == "1/N"
     reasons = {
@@ -283,7 +283,7 @@ def compare_run(trajectory: "xr.Dataset") -> "Comparison":
     made = []
     with Meter("comparing runs", len(each), shown=len(each) > 1) as meter:
         for run, one in zip(alone, each, strict=True):
-            task = one.build_task() if one.theory else trained_on(one, one.build_task())
+            task = trained_on(one, one.build_task()) if one.theory == "units" else one.build_task()
             made.append(compare(run, task, sample=sample_of(one)))
             meter.update(len(made), f"{len(made)} of {len(each)}")
     remarks = dict.fromkeys(remark for one in made for remark in one.remarks)

@@ -163,7 +163,7 @@ def theory_view(experiment: Experiment, built: Built, trajectory: xr.Dataset, ma
     if experiment.no_theory() or made["time"].size < 2:
         return {}
     try:
-        if experiment.theory is None:  # a network of units
+        if experiment.theory == "units":
             compared = compare_run(trajectory)
         else:
             compared = compare(trajectory, built.task, sample=sample_of(experiment))  # pyright: ignore[reportArgumentType]
@@ -172,7 +172,7 @@ def theory_view(experiment: Experiment, built: Built, trajectory: xr.Dataset, ma
     run = compared.runs[0]
     names = [name for name in _COLUMNS if compared.stepped or not name.endswith("_step")]
     rows = [[record[name] for name in names] for record in compared.records()]
-    dim = built.task.dim if experiment.theory else max(len(run.levels) - 1, 1)
+    dim = max(len(run.levels) - 1, 1) if experiment.theory == "units" else built.task.dim
     view = _levels(run.levels, run.learned, dim) | {
         "remark": "; ".join(line.partition(": ")[2] or line for line in compared.remarks),
         "drop_times": np.array([drop.predicted for drop in run.drops]),

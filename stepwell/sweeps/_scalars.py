@@ -143,7 +143,7 @@ def _levels(built: Built) -> Float[np.ndarray, "run level"]:
     else:
         pairs = [(built.experiment, task) for task in built.tasks]
     # Levels of a network of units are those that it comes to from its own weights.
-    own = bool(built.members) and built.experiment.theory is None and built.experiment.task.kind != "multitask"
+    own = bool(built.members) and built.experiment.theory == "units"
     predicted = (one.predict(None if own else Parts(task, built.template, None)) for one, task in pairs)
     rows = itertools.zip_longest(*([level.loss for level in one.levels] for one in predicted), fillvalue=np.nan)
     levels = np.array([*rows], float).reshape(-1, len(pairs)).T

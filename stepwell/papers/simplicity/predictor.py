@@ -336,7 +336,7 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
             alone = own["tied"].values != 1
             across = np.broadcast_to(kind.largest * shift * own["scale"].values[:, None], alone.shape)
             error = np.maximum(own["error"].values, LEAST)
-            errors.loglog(across[alone], error[alone], "o", color=kind.color, markersize=3, alpha=0.6, label=name)
+            errors.loglog(across[alone], error[alone], "o", color=kind.color, markersize=3, alpha=0.6)
             errors.loglog(across[~alone], error[~alone], "x", color=kind.color, markersize=6)
             errors.loglog(kind.largest * scale, allowed(name, own["scale"]), "--", color=kind.color, linewidth=0.9)
             first = own["error"].isel(number=0).median("seed").values
@@ -347,11 +347,11 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         errors.set(
             xlabel="initial scale ε", ylabel="relative error of a time", title="(a) All drops, and what is allowed"
         )
-        errors.legend(loc="lower right", fontsize=8)
         laws.set(
             xlabel="relative error of the limit law", ylabel="relative error, predicted", title="(b) Drop 1, medians"
         )
         honest.set(xlabel="predicted uncertainty, t/τ", ylabel="error, t/τ", title="(c) Errors and their prediction")
+        honest.legend(loc="lower right", fontsize=8, markerscale=2)
         for axes in (laws, honest):
             low, high = axes.get_xlim()
             axes.plot([low, high], [low, high], color=BLACK, linewidth=0.8)
