@@ -8,6 +8,7 @@ from scipy.integrate import solve_ivp
 
 from stepwell._util.errors import InvalidInput
 from stepwell.theory import units
+from stepwell.theory.units._narrow import Field
 from stepwell.theory.units._rays import _ray
 
 
@@ -121,6 +122,15 @@ def test_levels_of_directions_are_those_of_reduced_rank_regression():
     expected = moments.label_power - np.cumsum([0.0, *gains])
     np.testing.assert_allclose([drop.level_before for drop in drops], expected[:-1], rtol=1e-10)
     np.testing.assert_allclose([drop.level_after for drop in drops], expected[1:], rtol=1e-10)
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_a_narrow_linear_network_comes_to_rest_there(rank):
+    field = Field(drawn(3).moments(), heads=2)
+    loss, left = field._reduced_rank(rank)
+    rested = field.residual(field._rest(0.1 * np.random.default_rng(0).normal(size=(rank, 5))))
+    assert rested[0] == pytest.approx(loss, rel=1e-10)
+    np.testing.assert_allclose(rested[1], left, atol=1e-6)
 
 
 def test_any_rotation_of_the_units_has_the_same_drops():

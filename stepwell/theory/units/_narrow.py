@@ -118,7 +118,9 @@ class Field:
 
         wrapped = None if event is None else lambda state: event(state.reshape(shape))
         smallest = float(np.abs(units[recruited:]).max(initial=0.0)) or None
-        return integrate(derivative, units.ravel(), until, event=wrapped, scale=smallest, shown=False)
+        # Particles depend on themselves and, weakly, on the network: the solver's Jacobian may leave that out.
+        band = max(recruited, 1) * shape[1] - 1 if recruited < shape[0] else None
+        return integrate(derivative, units.ravel(), until, event=wrapped, band=band, scale=smallest, shown=False)
 
     def drop(self, units: Units, level: float, grown: float, until: float) -> tuple[float, float, float]:
         """When the loss of a network is midway from a level to where it comes to rest, the loss there, and the size of
@@ -127,13 +129,27 @@ class Field:
         By the time `grown` it has left the last saddle on its way.
         """
         on_the_way = self.course(units, len(units), grown).state.reshape(units.shape)
-        end, left = self.residual(self._rest(on_the_way))
+        end, left = self._reduced_rank(len(units)) or self.residual(self._rest(on_the_way))
         end = max(end, self.floor)
         middle = (level + end) / 2
         begun = 0.0 if self.residual(on_the_way)[0] <= middle else grown
         start = on_the_way if begun else units
         path = self.course(start, len(units), until, lambda rows: middle - self.residual(rows)[0])
         return begun + path.time if path.crossed else np.inf, end, float(np.linalg.norm(left, 2))
+
+    def _reduced_rank(self, rank: int) -> tuple[float, Float[np.ndarray, "head feature"]] | None:
+        """Where a linear network of some units comes to rest (Baldi and Hornik), if patches, as outputs, are alike."""
+        cross = self.moments.cross.reshape(self.heads, -1)
+        patches = len(self.moments.gram) // cross.shape[1]
+        block = self.moments.gram[: cross.shape[1], : cross.shape[1]]
+        apart = np.abs(self.moments.gram - np.kron(np.eye(patches), block)).max()
+        if self.degree > 1 or not isinstance(self.open, int | float) or apart > _NULL * np.abs(block).max():
+            return None
+        values, vectors = np.linalg.eigh(block)
+        kept = values > _NULL * values.max()
+        outputs, sizes, _ = np.linalg.svd(cross @ vectors[:, kept] / np.sqrt(values[kept]))
+        learned = outputs[:, :rank]
+        return float(self.moments.label_power - np.sum(sizes[:rank] ** 2)), cross - learned @ (learned.T @ cross)
 
     def _rest(self, rows: Units) -> Units:
         for _ in range(_CHUNKS):

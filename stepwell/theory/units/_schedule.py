@@ -9,6 +9,7 @@ from jaxtyping import Float
 from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
+from stepwell._util.memory import require_memory
 
 from .._integrate import IntegrationFailed
 from ..linear import Drops
@@ -152,6 +153,11 @@ def schedule(
     field: Field, units: Units, arrange: Arrange, until: float, *, collective: bool = False
 ) -> Drops[UnitDrop]:
     """The drops of a field from initial weights; `collective` if all particles together make the drop."""
+    require_memory(
+        8 * len(units) * (3 * units.size + 3 * len(units)),  # arrangements, and SciPy's banded Jacobian
+        what=f"a prediction for {len(units)} units",
+        instead="take fewer units",
+    )
     names, level, floor = np.arange(len(units)), float(field.moments.label_power), field.floor
     drops: list[UnitDrop] = []
     strength = float(np.linalg.norm(field.residual(units[:0])[1], 2))
