@@ -23,7 +23,7 @@ from stepwell.trajectory import model_settings
 from ._compare import Comparison, compare, convention
 from ._maps import effective_map
 from ._recorded import weight_axis
-from ._style import BLACK, PALETTE, VERMILION, new_figure, styled
+from ._style import BLACK, PALETTE, VERMILION, panels_of, styled
 
 LABELS = {"step": "training step", "snapshot": "training step", "time": r"flow time $t/\tau$"}
 QUIET = "#555555"
@@ -140,6 +140,7 @@ def draw_staircase(
     *,
     log: bool = False,
     title: str = "",
+    ax: Any = None,
 ) -> Figure:
     """Return a figure of the loss against steps or time; with a task, with the theory's levels and predicted drops.
 
@@ -154,6 +155,7 @@ def draw_staircase(
       which needs no theory.
     - `log`: whether the axis of steps or time is logarithmic.
     - `title`: a title, by default none.
+    - `ax`: the matplotlib axes to draw on, by default those of a new figure.
 
     **Returns:** the matplotlib figure.
 
@@ -172,8 +174,7 @@ def draw_staircase(
     points = trajectory[axis].values.astype(float)
     compared = task if isinstance(task, Comparison) or task is None else _compared(trajectory, task)
     with styled():
-        figure = new_figure(6.4, 3.8)
-        axes = figure.subplots()
+        figure, (axes,) = panels_of(ax, (6.4, 3.8))
         count = trajectory.sizes["run"]
         for number, loss in enumerate(trajectory["loss"].transpose("run", axis, ...).values):
             label = ("loss" if count == 1 else f"loss of {count} runs") if number == 0 else None
@@ -221,7 +222,7 @@ def _draw_drops(axes: Any, compared: Comparison, points: np.ndarray) -> None:
 
 
 @checked
-def draw_weights(trajectory: xr.Dataset, *, run: int = 0, log: bool = False, title: str = "") -> Figure:
+def draw_weights(trajectory: xr.Dataset, *, run: int = 0, log: bool = False, title: str = "", ax: Any = None) -> Figure:
     """Return a figure of the size of every weight along a run: a panel for each array, a line for each head.
 
     The size is the root of the sum of squares over all but the heads; weights without heads are one line.
@@ -232,6 +233,7 @@ def draw_weights(trajectory: xr.Dataset, *, run: int = 0, log: bool = False, tit
     - `run`: which run of an ensemble is drawn, counted from 0.
     - `log`: whether the axis of steps or time is logarithmic.
     - `title`: a title, by default none.
+    - `ax`: the matplotlib axes to draw on, one for each array; by default those of a new figure.
 
     **Returns:** the matplotlib figure.
 
@@ -248,8 +250,8 @@ def draw_weights(trajectory: xr.Dataset, *, run: int = 0, log: bool = False, tit
     with styled():
         columns = min(_COLUMNS, len(sizes))
         rows = math.ceil(len(sizes) / columns)
-        figure = new_figure(3.2 * columns + 0.6, 2.7 * rows)
-        panels = np.ravel(figure.subplots(rows, columns, sharex=True, squeeze=False))
+        size = (3.2 * columns + 0.6, 2.7 * rows)
+        figure, panels = panels_of(ax, size, rows, columns, len(sizes), sharex=True)
         for panel, (name, lines) in zip(panels, sizes.items(), strict=False):
             draw_heads(panel, trajectory[axis].values, lines)
             set_points(panel, run_of(trajectory, run), log=log)
@@ -261,7 +263,11 @@ def draw_weights(trajectory: xr.Dataset, *, run: int = 0, log: bool = False, tit
         heads = max(lines.shape[1] for lines in sizes.values())
         if 1 < heads <= len(PALETTE):
             most = max(sizes, key=lambda name: sizes[name].shape[1])
-            figure.legend(*panels[list(sizes).index(most)].get_legend_handles_labels(), loc="outside right upper")
+            panel = panels[list(sizes).index(most)]
+            if ax is None:
+                figure.legend(*panel.get_legend_handles_labels(), loc="outside right upper")
+            else:
+                panel.legend()
         if title:
             figure.suptitle(title)
     return figure
@@ -316,6 +322,7 @@ def draw_map(
     panels: int = 5,
     run: int = 0,
     title: str = "",
+    ax: Any = None,
 ) -> Figure:
     r"""Return a figure of the effective map, with $\hat y = \beta^\top A x_q$, at several points of a run.
 
@@ -329,6 +336,7 @@ def draw_map(
     - `panels`: how many points of the run are drawn; between the first and the last they follow time and the loss.
     - `run`: which run of an ensemble is drawn, counted from 0.
     - `title`: a title, by default none.
+    - `ax`: the matplotlib axes to draw on, one for each map; by default those of a new figure.
 
     **Returns:** the matplotlib figure.
 
@@ -351,12 +359,11 @@ def draw_map(
         shown.append(("theory: the minimum", goal))
     top = float(max(np.abs(each).max() for _, each in shown)) or 1.0
     with styled():
-        figure = new_figure(1.9 * len(shown) + 0.7, 2.5)
-        row = np.ravel(figure.subplots(1, len(shown), squeeze=False))
+        figure, row = panels_of(ax, (1.9 * len(shown) + 0.7, 2.5), 1, len(shown), len(shown))
         for axes, (name, each) in zip(row, shown, strict=True):
             image = draw_matrix(axes, each, top, in_eigenvectors=task is not None)
             axes.set_title(name, fontsize=9)
-        figure.colorbar(image, ax=list(row), shrink=0.75, pad=0.01)
+        figure.colorbar(image, ax=row, shrink=0.75, pad=0.01)
         if title:
             figure.suptitle(title)
     return figure

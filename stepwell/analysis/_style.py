@@ -6,6 +6,8 @@ import re
 from typing import Any
 
 import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -95,6 +97,20 @@ def new_figure(width: float, height: float) -> Figure:
     figure = _ShownFigure(figsize=(width, height), layout="constrained", dpi=_RESOLUTION)
     FigureCanvasAgg(figure)
     return figure
+
+
+def panels_of(
+    ax: Any, size: tuple[float, float], rows: int = 1, columns: int = 1, count: int = 1, **options: Any
+) -> tuple[Any, list[Any]]:
+    """A figure with its panels: a new one of this size, or that of the axes `ax`, of which there must be `count`."""
+    if ax is None:
+        figure = new_figure(*size)
+        return figure, list(figure.subplots(rows, columns, squeeze=False, **options).ravel())
+    given = [ax] if isinstance(ax, Axes) else list(ax.ravel() if isinstance(ax, np.ndarray) else ax)
+    if len(given) != count or not all(isinstance(each, Axes) for each in given):
+        what = "axes of matplotlib" if count == 1 else f"{count} axes of matplotlib, one for each panel"
+        raise InvalidInput(f"ax is {given if len(given) <= 1 else f'{len(given)} things'}; give {what}")
+    return given[0].figure, given
 
 
 def save_figure(made: Figure, path: str | os.PathLike) -> None:

@@ -1,10 +1,11 @@
 """A scalar of a study against one or two of its fields."""
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
 
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
@@ -12,9 +13,6 @@ from stepwell._util.text import nearest
 from stepwell.analysis.style import GRAY, PALETTE, new_figure, styled
 
 from ._study import DRAW
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _LINES = 8  # up to so many values of a second field are lines; more are the other axis of a heat map
 _BAND = (10, 90)  # percentiles between which the band around a median lies
@@ -36,7 +34,7 @@ _LABELS = {
 
 
 @checked
-def draw(result: xr.Dataset, scalar: str, x: str, y: str | None = None) -> "Figure":
+def draw(result: xr.Dataset, scalar: str, x: str, y: str | None = None, *, ax: Axes | None = None) -> Any:
     """Draw a scalar of a study against one field, or two, as its median over what else is varied.
 
     Against one field the median, with a band from the 10th to the 90th percentile (of a scalar that is 0 or 1 its
@@ -54,6 +52,7 @@ def draw(result: xr.Dataset, scalar: str, x: str, y: str | None = None) -> "Figu
     - `scalar`: the name of a scalar.
     - `x`: a field that is varied.
     - `y`: another one.
+    - `ax`: the matplotlib axes to draw on, by default those of a new figure; the fraction of runs is not drawn there.
 
     **Returns:** the figure.
 
@@ -75,17 +74,16 @@ def draw(result: xr.Dataset, scalar: str, x: str, y: str | None = None) -> "Figu
     if len(set(dims)) < len(dims):
         raise InvalidInput(f"{x} and {y} are varied together; give fields of two axes")
     with styled():
-        figure = new_figure(6.0, 4.2)
         words = values.dtype.kind in "UO"
         lines = y is None or (not words and result.sizes[dims[1]] <= _LINES)
         others = [f"{result.sizes[name]} values of {name}" for name in values.dims if name not in dims]
         missing = 0 if words else int(np.sum(result["stored"].values & ~np.isfinite(values.values)))
         below = None
-        if missing and lines and others and dims[0] != DRAW:
-            axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+        if ax is None and missing and lines and others and dims[0] != DRAW:
+            axes, below = new_figure(6.0, 4.2).subplots(2, 1, sharex=True, height_ratios=(4, 1))
             below.set(ylabel="with a value", ylim=(-0.05, 1.05), yticks=(0, 0.5, 1))
         else:
-            axes = figure.subplots()
+            axes = new_figure(6.0, 4.2).subplots() if ax is None else ax
         if y is not None and not lines:
             _heat(axes, result, values, fields, dims)
         elif words:
@@ -107,7 +105,7 @@ def draw(result: xr.Dataset, scalar: str, x: str, y: str | None = None) -> "Figu
             notes.append(f"{missing} of {int(result['stored'].sum())} runs have no value")
             notes += [] if lines else ["gray: half of them or more"]
         axes.set_title("; ".join(notes), fontsize=9, color=GRAY)
-    return figure
+    return axes.figure
 
 
 class _Summary(NamedTuple):

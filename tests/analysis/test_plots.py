@@ -135,6 +135,17 @@ def test_a_run_that_diverges_has_a_film_too(run, tmp_path):
         assert len(list(ImageSequence.Iterator(film))) > 1
 
 
+def test_figures_are_drawn_on_axes_that_are_given(run):
+    own = new_figure(9.0, 6.0)
+    loss, *weights, first, last, goal = own.subplots(1, 7)
+    assert draw_staircase(run, TASK, ax=loss) is own and draw_weights(run, ax=np.array(weights)) is own
+    assert draw_map(run, TASK, panels=2, ax=[first, last, goal]) is own
+    np.testing.assert_array_equal(loss.get_lines()[0].get_ydata(), run["loss"].values[0])
+    assert [axes.get_title(loc="left") for axes in weights] == ["value", "key", "query"] and goal.get_images()
+    with pytest.raises(InvalidInput, match="ax is 2 things; give 3 axes of matplotlib, one for each panel"):
+        draw_weights(run, ax=weights[:2])
+
+
 def test_what_cannot_be_drawn_is_said(run):
     with pytest.raises(InvalidInput, match="2 runs, counted from 0"):
         draw_weights(run, run=2)

@@ -93,11 +93,19 @@ LOSSES = {"attnM": sequence_loss, "attnS": sequence_loss, "mlp": network_loss, "
 def train(config: dict, weights: Weights, data: Data, tests: dict[str, Data], steps: int):
     """Losses before each of `steps` steps, on the training and test data, and the weights after the last."""
     loss_of, curves = LOSSES[config["model"]], {name: [] for name in ("loss", *tests)}
-    for _ in range(steps):
+    (b1, b2), eps = config.get("betas", (0.9, 0.999)), config.get("eps", 1e-8)
+    means = {name: (np.zeros_like(value), np.zeros_like(value)) for name, value in weights.items()}
+    for step in range(1, steps + 1):
         loss, gradient = loss_of(config, weights, data, config.get("vary_len", False))
         curves["loss"].append(loss)
         for name, test in tests.items():
             curves[name].append(loss_of(config, weights, test, False)[0])
+        if config.get("optimizer") == "adam":
+            for name, slope in gradient.items():
+                first, second = means[name]
+                means[name] = (b1 * first + (1 - b1) * slope, b2 * second + (1 - b2) * slope**2)
+                first, second = means[name][0] / (1 - b1**step), means[name][1] / (1 - b2**step)
+                gradient[name] = first / (np.sqrt(second) + eps)
         weights = {name: value - value.dtype.type(config["lr"]) * gradient[name] for name, value in weights.items()}
     return {name: np.array(curve) for name, curve in curves.items()}, weights
 
@@ -123,6 +131,7 @@ def recording(
     vary_len: bool = False,
     tests: tuple[str, ...] = (),
     seed: int = 0,
+    rule: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The arrays of a recording, in float64. Every entry of every initial matrix is random."""
     draw = np.random.default_rng(seed)
@@ -147,7 +156,7 @@ def recording(
             data[suffix] = (z, labels)
             arrays |= {f"tokens{suffix}": z, f"labels{suffix}": _one_axis(labels)}
 
-    config: dict[str, Any] = {"model": model, "lr": rate, "a key that nobody reads": None}
+    config: dict[str, Any] = {"model": model, "lr": rate, "a key that nobody reads": None} | (rule or {})
     if model == "multihead_softmax":
         score_width, value_width = head_width or (width, width)
         config |= {"attention": attention, "dx": dim, "dy": outputs, "steps": steps}

@@ -91,6 +91,12 @@ def test_every_array_is_checked(kind: str, name: str, flip: str, tmp_path: Path)
         ("multihead", {"attention": {}}, "softmax, linear or relu"),
         ("multihead", {"steps": 1500}, "steps = 1500, and loss has 3"),
         ("multihead", {"dy": 1}, "dy = 1"),
+        ("multihead", {"optimiser": "lion"}, "config names the optimizer 'lion'; it must be sgd or adam"),
+        ("attnM", {"optimizer": ["adam"]}, "config names the optimizer ['adam']"),
+        ("attnM", {"momentum": 0.9}, "momentum = 0.9; sgd is replayed without it"),
+        ("attnM", {"optimizer": "adam", "weight_decay": 0.1}, "weight_decay = 0.1; adam is replayed without it"),
+        ("attnM", {"optimizer": "adam", "betas": 0.9}, "betas = 0.9; they must be two numbers"),
+        ("attnM", {"optimizer": "adam", "betas": [0.9, 2]}, "b2 in config is 2"),
     ],
 )
 def test_the_configuration_is_checked(kind: str, changes: dict, words: str, tmp_path: Path):

@@ -1,5 +1,6 @@
 """Recorded runs, published and made by hand, are followed to the end; wrong ones are not."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from stepwell.experiments.recorded import Engine, load, replay
 DATA = Path(__file__).parents[1] / "data"
 TOLERANCE = 5e-6  # of a run in float32: some ten roundings of a loss near 1
 FOLLOWED = sorted(path.stem for path in DATA.glob("*.npz") if path.stem != "msattn_diagonal")
-LINEAR = [name for name in FOLLOWED if "softmax" not in name and "msattn" not in name]
+LINEAR = [name for name in FOLLOWED if "softmax" not in name and not name.startswith(("msattn", "icl"))]
 
 
 @pytest.mark.parametrize(
@@ -26,8 +27,19 @@ def test_published_runs_are_followed(name: str, engine: Engine):
     assert found.engine == engine
 
 
-def test_there_are_eleven_published_runs():
-    assert len(FOLLOWED) == 10 and len(LINEAR) == 6 and "msattn_stable" in FOLLOWED
+def test_there_are_nineteen_published_runs():
+    assert len(FOLLOWED) == 18 and len(LINEAR) == 6 and "msattn_stable" in FOLLOWED
+    adam = [name for name in FOLLOWED if load(DATA / f"{name}.npz").optimizer == "adam:b1=0.9,b2=0.999,eps=1e-08"]
+    assert adam == ["icl_oppo_adam", "icl_random_adam"]
+
+
+def test_a_run_of_adam_is_not_one_of_plain_descent():
+    """With the other rule, or another parameter, the replay fails, and says that rounding is not the cause."""
+    recording = load(DATA / "icl_random_adam.npz")
+    for optimizer in ("sgd", "adam:b1=0.9,b2=0.99,eps=1e-08"):
+        found = replay(dataclasses.replace(recording, optimizer=optimizer), progress=False)
+        assert not found.passed and found.followed < 10 and found.reproducible is not None
+        assert found.reproducible > 500
 
 
 def test_an_unstable_run_is_followed_until_it_amplifies_rounding():
@@ -77,6 +89,8 @@ BY_HAND = {
     "multihead, relu": {"model": "multihead_softmax", "attention": "relu", "outputs": 2, "rate": 0.02},
     "multihead, narrow heads": {"model": "multihead_softmax", "attention": "linear", "head_width": (2, 3)},
     "multihead, wide heads": {"model": "multihead_softmax", "attention": "softmax", "head_width": (9, 7)},
+    "attnS, adam": {"model": "attnS", "rule": {"optimizer": "adam", "betas": [0.8, 0.99], "eps": 1e-3}},
+    "multihead, adam": {"model": "multihead_softmax", "rate": 0.01, "rule": {"optimizer": "adam"}},
     "one step": {"model": "attnM", "steps": 1},
 }
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stepwell as sw
+from stepwell.analysis.style import new_figure
 from stepwell.sweeps import _draw
 
 
@@ -84,3 +85,10 @@ def test_runs_that_the_store_lacks_do_not_count():
     result["stored"].values[:, 3:] = False
     figure = sw.sweeps.draw(result, "drop_1", "scale")
     assert len(figure.axes) == 1 and drawn_medians(figure.axes[0]) == [2.0, 2.0]
+
+
+def test_a_study_is_drawn_on_axes_that_are_given():
+    own = new_figure(8.0, 3.0)
+    left, _ = own.subplots(1, 2)
+    assert sw.sweeps.draw(study_result(drop_1=[[1.0, np.nan, 3.0]] * 2), "drop_1", "scale", ax=left) is own
+    assert len(own.axes) == 2 and drawn_medians(left) == [3.0, 3.0]

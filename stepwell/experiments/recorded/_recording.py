@@ -1,5 +1,6 @@
 """A recording: its model, data, initial and final weights, and the losses in between. Loaded and checked."""
 
+import functools
 import math
 import os
 from collections.abc import Callable
@@ -96,12 +97,16 @@ class Examples:
 
 @dataclass(frozen=True)
 class Recording:
-    """What a file holds, in float64. `tests` and `curves` go by the name of the loss: `loss` itself, `loss_iwl`, …"""
+    """What a file holds, in float64. `tests` and `curves` go by the name of the loss: `loss` itself, `loss_iwl`, …
+
+    `optimizer` is "sgd", or "adam" with its parameters, as `dynamics.named_optimizer` takes it.
+    """
 
     path: str
     kind: Kind
     activation: Activation
     vary_len: bool
+    optimizer: str
     rate: float
     outputs: int
     train: Examples
@@ -156,6 +161,7 @@ def load(path: str | os.PathLike) -> Recording:
         kind=kind,
         activation=_activation(archive, config, kind),
         vary_len=vary_len,
+        optimizer=_optimizer(archive, config),
         rate=_of_config(archive, config, "lr", lambda name, value: checks.number(name, value, least=0.0, above=True)),
         outputs=archive.size("O"),
         train=examples.pop("loss"),
@@ -229,6 +235,25 @@ def _activation(archive: Archive, config: dict[str, Any], kind: Kind) -> Activat
             raise archive.refuse(f"config names the attention {shown(name)}; it must be softmax, linear or relu")
         return name
     return "softmax" if _flag(archive, config, "softmax") and kind.is_attention else "linear"
+
+
+def _optimizer(archive: Archive, config: dict[str, Any]) -> str:
+    """Adam's parameters are those of PyTorch, also by default."""
+    name = config.get("optimizer", config.get("optimiser", "sgd"))
+    if name not in ("sgd", "adam"):
+        raise archive.refuse(f"config names the optimizer {shown(name)}; it must be sgd or adam")
+    for extra in ("momentum", "nesterov", "weight_decay", "amsgrad"):
+        if config.get(extra):
+            raise archive.refuse(f"config has {extra} = {shown(config[extra])}; {name} is replayed without it")
+    if name == "sgd":
+        return name
+    betas = config.get("betas", [0.9, 0.999])
+    if not isinstance(betas, list) or len(betas) != 2:
+        raise archive.refuse(f"config has betas = {shown(betas)}; they must be two numbers")
+    given = {"b1": betas[0], "b2": betas[1], "eps": config.get("eps", 1e-8)}
+    check = functools.partial(checks.number, least=0.0, most=1.0)
+    read = {key: _of_config(archive, given, key, check) for key in given}
+    return f"adam:{','.join(f'{key}={value!r}' for key, value in read.items())}"
 
 
 def _vary_len(archive: Archive, config: dict[str, Any], kind: Kind) -> bool:

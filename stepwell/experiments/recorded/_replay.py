@@ -14,7 +14,7 @@ from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.memory import require_memory
-from stepwell.dynamics import Record, descend
+from stepwell.dynamics import Record, descend, named_optimizer
 from stepwell.models import AbstractAttention, AbstractCubicModel, AbstractModel
 from stepwell.objectives import AbstractObjective, Moments, Sampled
 from stepwell.tasks import Batch, ContextLengths, FeatureBatch
@@ -93,7 +93,9 @@ def replay(recording: Recording, *, engine: Engine = "auto", tolerance: float = 
     chosen = _choose(recording, model, engine)
     data = {"loss": recording.train, **recording.tests}
     objectives = {name: _objective(recording, model, each, chosen, test=name != "loss") for name, each in data.items()}
-    trajectory = _run(recording, model, objectives, progress, rate=recording.rate)
+    adam = None if recording.optimizer == "sgd" else _adam(recording, model)
+    rule = {"rate": recording.rate} if adam is None else {"optimizer": adam}
+    trajectory = _run(recording, model, objectives, progress, **rule)
     curves = _curves(trajectory, recording)
     outcome = trajectory.attrs["outcome"]
     errors = {name: _largest(curves[name], recorded) for name, recorded in recording.curves.items()}
@@ -101,7 +103,8 @@ def replay(recording: Recording, *, engine: Engine = "auto", tolerance: float = 
     passed = outcome == "finished" and max(*errors.values(), weights_error or 0.0) <= tolerance
     reproducible = None
     if outcome == "finished" and not passed:
-        twin = _run(recording, model, objectives, progress, optimizer=rounded_descent(recording.rate))
+        rounded = rounded_descent(adam or optax.sgd(recording.rate))
+        twin = _run(recording, model, objectives, progress, optimizer=rounded)
         reproducible = _followed(_curves(twin, recording), curves, tolerance)
     return Replay(
         file=recording.path,
@@ -208,17 +211,18 @@ def _weights_error(recording: Recording, model: AbstractModel, trajectory: xr.Da
     return max(float(np.abs(final_weights[name] - final).max()) for name, final in recording.final.items())
 
 
-def rounded_descent(rate: float) -> optax.GradientTransformation:
-    r"""$W \leftarrow \mathrm{float32}(W - \eta\, \partial L/\partial W)$, everything else in float64."""
+def _adam(recording: Recording, model: AbstractModel) -> Any:
+    return named_optimizer(recording.optimizer, rate=recording.rate, steps=recording.steps, model=model).optimizer
 
-    def init(params: Any) -> Any:
-        return optax.EmptyState()
+
+def rounded_descent(rule: Any) -> optax.GradientTransformation:
+    r"""An optimizer with $W \leftarrow \mathrm{float32}(W + \Delta W)$, everything else in float64."""
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        moved = (params - rate * updates).astype(jnp.float32).astype(params.dtype)
-        return moved - params, state
+        changes, state = rule.update(updates, state, params)
+        return (params + changes).astype(jnp.float32).astype(params.dtype) - params, state
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformation(rule.init, update)
 
 
 def model_of(recording: Recording) -> AbstractCubicModel:
