@@ -70,6 +70,7 @@ KEY = jax.random.key(0)
 RECORDING = str(Path(__file__).parent / "data" / "attnM_linear.npz")
 REGRESSION = tasks.InContextRegression(np.diag([0.6, 0.4]), 5)
 WHITE = tasks.InContextRegression(np.eye(2), 5)
+TEACHER = tasks.GaussianTeacher([1.0], [1.0, 1.0])
 MULTI = tasks.MultiTaskRegression((2, 2), 1.0, 10)
 SEPARATE = models.SeparateAttention.random(dim=2, heads=2, scale=0.1, key=KEY)
 MERGED = models.MergedAttention.random(dim=2, heads=2, scale=0.1, key=KEY)
@@ -218,6 +219,10 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "tasks.InContextRegression.compose": COMPOSED,
     "trajectory.provenance": {"configuration": {}},
     "store.export": {"path": "exported"},
+    "theory.units.direction_schedule": {"task": TEACHER, "outer": np.full((2, 1, 1), 0.1)},
+    "theory.units.unit_schedule": {"task": TEACHER, "outer": np.full((2, 1, 1), 0.1)},
+    "theory.units.ray_schedule": {"inputs": np.eye(2), "labels": np.ones(2), "inner": np.full((2, 2), 0.1)},
+    "analysis.unit_drops": {"task": TEACHER, "model": models.PolynomialUnits(jnp.ones((2, 1, 1)), jnp.ones((2, 2)))},
     "theory.softmax.flow_end": {"omega": np.array([[0.01, 0.004], [0.004, 0.01]]), "mu": np.full((2, 2), 0.3)},
     "figures.expected": {"relation": "=", "predicted": 1.0, "tolerance": 0.1},
     "store.Shard": {"common": {"a": 1}, "fields": {"b": [1, 2]}},

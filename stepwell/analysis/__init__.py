@@ -11,6 +11,7 @@ from ._compare import ComparedDrop as ComparedDrop
 from ._compare import ComparedRun as ComparedRun
 from ._compare import Comparison as Comparison
 from ._compare import compare as compare
+from ._compare_units import unit_drops as unit_drops
 from ._conserved import conserved as conserved
 from ._conserved import conserved_drift as conserved_drift
 from ._heads import Allocation as Allocation

@@ -19,7 +19,7 @@ from stepwell._util.runs import with_runs
 from stepwell._util.types import Normalization
 from stepwell.dynamics import weight_factor
 from stepwell.objectives import Moments, Sampled
-from stepwell.tasks import Batch
+from stepwell.tasks import AbstractSupervisedTask, Batch
 from stepwell.theory import LinearTask, linear
 from stepwell.trajectory import model_settings
 
@@ -72,7 +72,7 @@ class ComparedDrop(NamedTuple):
 class ComparedRun(NamedTuple):
     """Theory beside one run.
 
-    - `theory`: the equations of the model, "separate" or "merged".
+    - `theory`: the equations of the model, "separate" or "merged"; "units" of a network of units.
     - `task`: what the theory is for: the task, or where finitely many sequences are trained on that of the sample.
     - `weights`: the initial weights as the theory takes them, for attention divided by N.
     - `levels`, `learned`: the loss of each plateau that the model can visit, and how many components are learned there.
@@ -163,7 +163,12 @@ class Comparison:
 
 
 @checked
-def compare(trajectory: xr.Dataset, task: LinearTask, *, sample: Moments | Sampled | Batch | None = None) -> Comparison:
+def compare(
+    trajectory: xr.Dataset,
+    task: LinearTask | AbstractSupervisedTask,
+    *,
+    sample: Moments | Sampled | Batch | None = None,
+) -> Comparison:
     r"""Return the drops of a trajectory: predicted by the theory from its initial weights, and measured.
 
     A drop is measured where the loss is halfway between two of the theory's levels (`level_drops`; `staircase` detects
@@ -173,8 +178,11 @@ def compare(trajectory: xr.Dataset, task: LinearTask, *, sample: Moments | Sampl
 
     **Arguments:**
 
-    - `trajectory`: a run, or an ensemble, of linear separate or merged attention from `descend`, `online` or `flow`.
-    - `task`: the regression that it was trained on.
+    - `trajectory`: a run, or an ensemble, of linear separate or merged attention from `descend`, `online` or `flow`; or
+      of a network of units, whose prediction is that of `unit_drops`: components count its drops there, and heads are
+      units.
+    - `task`: the regression that it was trained on; of a network of units the supervised task, with its loss summed
+      over outputs.
     - `sample`: the sequences that it was trained on, or the loss over them, where they are finitely many. Predictions
       are then for the sample's own driving (`sample_task`), and `population` has those for `task`.
 
@@ -191,6 +199,10 @@ def compare(trajectory: xr.Dataset, task: LinearTask, *, sample: Moments | Sampl
     >>> table["predicted"].round().tolist(), table["measured"].round().tolist()
     ([9.0, 36.0], [9.0, 36.0])
     """
+    if isinstance(task, AbstractSupervisedTask):
+        from ._compare_units import compare_units
+
+        return compare_units(trajectory, task)
     trajectory = with_runs(trajectory)
     weights = weights_of(trajectory)
     units = convention(trajectory, task, weights)

@@ -16,7 +16,7 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.runs import with_runs
 from stepwell._util.text import after_the_end
-from stepwell.tasks import Batch
+from stepwell.tasks import AbstractSupervisedTask, Batch
 from stepwell.theory import LinearTask, linear
 from stepwell.trajectory import model_settings
 
@@ -136,7 +136,7 @@ def loss_at(trajectory: xr.Dataset, points: Float[np.ndarray, " point"]) -> Floa
 @checked
 def draw_staircase(
     trajectory: xr.Dataset,
-    task: LinearTask | Comparison | None = None,
+    task: LinearTask | AbstractSupervisedTask | Comparison | None = None,
     *,
     log: bool = False,
     title: str = "",
@@ -144,7 +144,8 @@ def draw_staircase(
 ) -> Figure:
     """Return a figure of the loss against steps or time; with a task, with the theory's levels and predicted drops.
 
-    Drops are predicted for linear separate and merged attention; of other models, levels are drawn alone.
+    Drops are predicted for linear separate and merged attention and for networks of units; of other models, levels are
+    drawn alone.
 
     **Arguments:**
 
@@ -185,7 +186,7 @@ def draw_staircase(
                 axes.hlines(levels, 0, 1, "#767676", ":", linewidth=0.5, zorder=0, transform=axes.get_yaxis_transform())
             draw_levels(axes, first.levels, first.learned)
             _draw_drops(axes, compared, points)
-        elif task is not None and not isinstance(task, Comparison):
+        elif task is not None and not isinstance(task, Comparison | AbstractSupervisedTask):
             draw_levels(axes, linear.levels(task))
         set_points(axes, trajectory, log=log)
         finite = trajectory["loss"].values[np.isfinite(trajectory["loss"].values)]
@@ -199,7 +200,8 @@ def draw_staircase(
 def _compared(trajectory: xr.Dataset, task: Any) -> Comparison | None:
     """The comparison with theory; None for a model of which the theory predicts no drops."""
     try:
-        convention(trajectory, task)
+        if not isinstance(task, AbstractSupervisedTask):
+            convention(trajectory, task)
     except InvalidInput:
         return None
     return compare(trajectory, task)

@@ -79,7 +79,7 @@ def _candidates(trajectory: xr.Dataset) -> dict[Any, str]:
     if "module" in settings:
         owner = imported_class(settings)
         theory = None if owner is None else theory_of(owner)
-        if owner is not None and theory is not None:
+        if owner is not None and theory is not None and theory != "units":
             return {owner: theory}
         lacks = "declares no keys, queries and values (declared_form = 'separate')" if owner else "is not imported"
         raise InvalidInput(

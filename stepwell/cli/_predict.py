@@ -17,7 +17,8 @@ def configure(parser: Parser) -> None:
         "What theory says of an experiment, from its own task, sample and initial weights, before anything is\n"
         "trained. The flags are those of `stepwell train`, and mean the same run.\n"
         "Linear attention on one regression: the levels of the loss, the components learned on each plateau, when\n"
-        "the loss drops, and which head makes it. Softmax attention on several regressions (the task multitask): the\n"
+        "the loss drops, and which head makes it. Polynomial networks, and ReLU networks on orthogonal points: the\n"
+        "same, of units. Softmax attention on several regressions (the task multitask): the\n"
         "loss where the flow ends, the best of a single head, a lower bound, the Bayes risk, the weights in the end,\n"
         "and when each task emerges. Exit status: 0 done, 1 there is no theory of the experiment, 2 bad usage."
     )

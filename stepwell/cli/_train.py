@@ -199,7 +199,8 @@ def _write_rest(
         kind = "animation" if ending == "gif" else "plot"
         kind = kind if kind not in files else ending
         if ending == "gif":
-            task = None if job.experiment.no_theory() else job.experiment.build_task()
+            attention = job.experiment.theory != "units" and not job.experiment.no_theory()
+            task = job.experiment.build_task() if attention else None
             files[kind] = write_animation(place, run, task)
         else:
             files[kind] = write_plot(place, ending, job.experiment, run, theory.prediction.levels, theory.course)

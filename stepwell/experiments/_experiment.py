@@ -105,7 +105,7 @@ class Experiment:
 
     @property
     def theory(self) -> Any:
-        """The equations that the model follows, "separate" or "merged"; None if they are not known."""
+        """The equations that the model follows, "separate", "merged" or "units"; None if they are not known."""
         return note_of(self.model.kind, "theory")
 
     @property
@@ -471,7 +471,7 @@ class Experiment:
         return Prediction(self, built)
 
     def no_theory(self) -> str:
-        """Return why the theory of linear attention does not describe a run; an empty string if it does."""
+        """Return why no theory of linear attention or of networks of units describes a run, or an empty string."""
         from ._prediction import no_theory
 
         return no_theory(self)

@@ -105,7 +105,8 @@ def register(
     - `follows`: the default kind of the next section.
     - `replaces`: by field, other fields that a new value takes the place of.
     - `**notes`: of a model, all of them optional:
-        - `theory`: "separate" or "merged", the equations that it follows, which its class declares too.
+        - `theory`: "separate" or "merged", the equations that it follows, which its class declares too; or "units", of
+          `PolynomialUnits` and `ActivationUnits`.
         - `factors`: the number of weights whose product makes a prediction, by default that of the theory.
         - `activation`: "softmax", of a kind without a field of this name whose attention is not linear.
         - `reads`: "tokens" (the default), "cubic" features, "spectra" of several regressions, or "inputs" alone.

@@ -74,6 +74,7 @@ class Prediction:
         else:
             model = experiment.model.kind
             self._missing = "" if self._several else f"there is no theory of the model {model} on this task"
+        self._units = not (self._missing or self._several) and experiment.theory == "units"
 
     @functools.cached_property
     def _task(self) -> Any:
@@ -89,6 +90,13 @@ class Prediction:
         from ._predict_linear import describe
 
         return describe(self.experiment, self._task, self._model)
+
+    @functools.cached_property
+    def _schedule(self) -> Any:
+        """The drops of a network of units."""
+        from ._predict_units import schedule
+
+        return schedule(self.experiment, self._task, self._model)
 
     @functools.cached_property
     def _plateaus(self) -> tuple[Level, ...]:
@@ -108,6 +116,10 @@ class Prediction:
 
         Of several regressions, those before and after all are learned, to leading order, if each has a head.
         """
+        if self._units:
+            from ._predict_units import levels
+
+            return self._plateaus or levels(self._schedule)
         if not self._several:
             return self._plateaus if self._missing else self._theory.levels
         from stepwell.theory import softmax
@@ -119,13 +131,17 @@ class Prediction:
 
     @functools.cached_property
     def _drops(self) -> tuple[tuple[DropForecast, ...], str]:
+        if self._units:
+            from . import _predict_units
+
+            return _predict_units.drops_of(self.experiment, self._schedule)
         from ._predict_linear import drops_of
 
         return ((), self._missing) if self._missing or self._several else drops_of(self.experiment, self._theory)
 
     @property
     def drops(self) -> tuple[DropForecast, ...]:
-        """The drops of the loss of linear attention on one regression, in their order."""
+        """The drops of the loss of linear attention on one regression, or of a network of units, in their order."""
         return self._drops[0]
 
     @property
@@ -142,6 +158,12 @@ class Prediction:
             from ._predict_linear import levels_alone
 
             return levels_alone(self.experiment, self.levels, self.reason) if self.levels else {}
+        if self._units:
+            from . import _predict_units
+
+            rivals = [number for number, drop in enumerate(self._schedule, start=1) if drop.rival is not None]
+            own = self.experiment, self.levels, self.drops, self.reason, rivals
+            return _predict_units.document(*own) if self.levels else {}
         if self._several:
             from ._predict_softmax import predict_softmax
 
@@ -153,8 +175,8 @@ class Prediction:
     def __str__(self) -> str:
         from . import _predict_linear, _predict_softmax
 
-        if self._missing and not self.levels:
-            return f"no prediction: {self._missing}"
+        if not self.document:
+            return f"no prediction: {self.reason}"
         return (_predict_softmax if self._several else _predict_linear).tables(self.document)
 
     def course(self, until: float) -> tuple[Course | None, str]:
@@ -180,9 +202,14 @@ class Prediction:
             return None, "times of several regressions are bounds, those of stepwell predict; nothing is drawn"
         if self._missing:
             return None, f"{self._missing}; nothing is drawn"
-        theory, (drops, reason) = self._theory, self._drops
+        drops, reason = self._drops
+        if self._units and drops:
+            from . import _predict_units
+
+            return _predict_units.course(self._schedule, drops, np.linspace(0.0, until, _POINTS)), reason
         if reason and not drops:  # as of other optimizers than plain descent, and of weights that are too large
             return None, reason
+        theory = self._theory
         try:
             made = theory.predictor.course(theory.task, theory.weights, np.linspace(0.0, until, _POINTS))
         except (IntegrationFailed, InvalidInput) as error:
@@ -193,6 +220,10 @@ class Prediction:
 def no_theory(experiment: Experiment) -> str:
     """What `Experiment.no_theory` returns."""
     task, model = experiment.task, experiment.model
+    if experiment.theory == "units":
+        from ._predict_units import no_units_theory
+
+        return no_units_theory(experiment)
     context, divided = task.get("context"), experiment.normalization == "1/N"
     reasons = {
         f"the model {model.kind}": experiment.theory is None,
@@ -241,6 +272,7 @@ def compare_run(trajectory: "xr.Dataset") -> "Comparison":
     from stepwell.analysis import Comparison, compare
 
     from ._predict_linear import sample_of
+    from ._predict_units import trained_on
     from ._run import experiment_and_seeds
 
     experiment, seeds = experiment_and_seeds(trajectory := with_runs(trajectory))
@@ -251,7 +283,8 @@ def compare_run(trajectory: "xr.Dataset") -> "Comparison":
     made = []
     with Meter("comparing runs", len(each), shown=len(each) > 1) as meter:
         for run, one in zip(alone, each, strict=True):
-            made.append(compare(run, one.build_task(), sample=sample_of(one)))
+            task = trained_on(one, one.build_task()) if one.theory == "units" else one.build_task()
+            made.append(compare(run, task, sample=sample_of(one)))
             meter.update(len(made), f"{len(made)} of {len(each)}")
     remarks = dict.fromkeys(remark for one in made for remark in one.remarks)
     return Comparison(tuple(run for one in made for run in one.runs), made[0].stepped, tuple(remarks))

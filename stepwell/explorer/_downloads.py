@@ -183,7 +183,7 @@ def _gif(states: Sequence[State]) -> bytes:
     from stepwell.analysis import animate
 
     experiment = states[0].run
-    task: Any = None if experiment.no_theory() else experiment.build().task
+    task: Any = None if experiment.theory == "units" or experiment.no_theory() else experiment.build().task
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "run.gif"
         animate(trajectory(states[0]), task, frames=_FRAMES).save(file, writer="pillow")

@@ -8,7 +8,7 @@ import xarray as xr
 from stepwell._util.errors import InvalidInput
 from stepwell._util.paper_time import TIME_NAME, weight_factor
 from stepwell.analysis import ComparedDrop, ComparedRun, compare
-from stepwell.experiments import Built, Experiment, Level, sample_of
+from stepwell.experiments import Built, Experiment, Level, compare_run, sample_of
 from stepwell.models import is_attention, theory_of
 from stepwell.tasks import InContextRegression
 from stepwell.theory import IntegrationFailed, linear
@@ -163,13 +163,17 @@ def theory_view(experiment: Experiment, built: Built, trajectory: xr.Dataset, ma
     if experiment.no_theory() or made["time"].size < 2:
         return {}
     try:
-        compared = compare(trajectory, built.task, sample=sample_of(experiment))  # pyright: ignore[reportArgumentType]
+        if experiment.theory == "units":
+            compared = compare_run(trajectory)
+        else:
+            compared = compare(trajectory, built.task, sample=sample_of(experiment))  # pyright: ignore[reportArgumentType]
     except InvalidInput as error:
         return {"remark": str(error)}
     run = compared.runs[0]
     names = [name for name in _COLUMNS if compared.stepped or not name.endswith("_step")]
     rows = [[record[name] for name in names] for record in compared.records()]
-    view = _levels(run.levels, run.learned, built.task.dim) | {
+    dim = max(len(run.levels) - 1, 1) if experiment.theory == "units" else built.task.dim
+    view = _levels(run.levels, run.learned, dim) | {
         "remark": "; ".join(line.partition(": ")[2] or line for line in compared.remarks),
         "drop_times": np.array([drop.predicted for drop in run.drops]),
         "drop_uncertainties": np.array([drop.uncertainty for drop in run.drops]),
@@ -186,7 +190,8 @@ def theory_view(experiment: Experiment, built: Built, trajectory: xr.Dataset, ma
 def _drop_name(drop: ComparedDrop) -> str:
     if not np.isfinite(drop.predicted):
         return ""
-    return "all components, all heads" if drop.head is None else f"component {drop.component}, head {drop.head}"
+    names = (("component", drop.component), ("head", drop.head))
+    return ", ".join(f"all {name}s" if number is None else f"{name} {number}" for name, number in names)
 
 
 def _theory_values(run: ComparedRun, time: np.ndarray, end: np.ndarray) -> np.ndarray:

@@ -272,7 +272,7 @@ def _allowed(kind: type[AbstractModel]) -> list[Form]:
 
 
 def theory_of(model_class: type) -> Theory | None:
-    """Return the equations of `theory.linear` that linear models of a class follow.
+    """Return the equations that models of a class follow: of `theory.linear`, or "units", of `theory.units`.
 
     **Arguments:**
 
@@ -280,7 +280,8 @@ def theory_of(model_class: type) -> Theory | None:
 
     **Returns:** "separate" or "merged", a name in `theory.linear.PREDICTORS`, where the class declares `theory`, or the
     form "separate", in its own body; the static method `theory_weights` of the class has what these equations read.
-    None where it does not: a subclass may change the dynamics, and inherits no declaration.
+    "units" of networks of units, whose weights are read as they are. None where it does not: a subclass may change the
+    dynamics, and inherits no declaration.
 
     **Example:**
 

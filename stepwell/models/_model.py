@@ -79,8 +79,8 @@ def _step(key: Any) -> str:
 Self = TypeVar("Self", bound="AbstractModel")
 Form = Literal["linear", "cubic", "attention", "separate", "spectral", "polynomial"]
 """Which formula gives a model's predictions; `_forms.py` says what each means."""
-Theory = Literal["separate", "merged"]
-"""The reduced equations that a linear model follows, by their name in `theory.linear.PREDICTORS`."""
+Theory = Literal["separate", "merged", "units"]
+"""The reduced equations that a model follows: a name in `theory.linear.PREDICTORS`, or "units" of `theory.units`."""
 
 
 class AbstractModel(Remembering):
@@ -102,8 +102,8 @@ class AbstractModel(Remembering):
     - `effective_map()`, with `declared_form = "linear"`: the predictions are $\beta^\top A x_q$, which `Population` and
       `Moments` with cubic features take.
     - `head_maps()` beside it: the part of each head in that map, which the probe `winners` reads.
-    - `theory`, with a static method `theory_weights`: the reduced equations that training follows. A class of the form
-      "separate" has it by that.
+    - `theory`, with a static method `theory_weights` for attention: the reduced equations that training follows. A
+      class of the form "separate" has it by that.
 
     **Example:**
 

@@ -16,7 +16,7 @@ from stepwell._util.types import RandomKey
 from stepwell.tasks import MOST_DEGREE
 
 from ._initialization import check_scale, gaussians
-from ._model import AbstractModel, Form
+from ._model import AbstractModel, Form, Theory
 
 Nonlinearity = Literal["relu", "tanh", "x-tanh"]
 
@@ -104,6 +104,7 @@ class PolynomialUnits(AbstractUnits):
     degree: int = eqx.field(static=True, default=1)
 
     declared_form: ClassVar[Form] = "polynomial"
+    theory: ClassVar[Theory] = "units"
 
     def __check_init__(self):
         check_fields(self)
@@ -171,6 +172,8 @@ class ActivationUnits(AbstractUnits):
     outer: Float[Array, "unit outputs patch"]
     inner: Float[Array, "unit kernel"]
     nonlinearity: Nonlinearity = eqx.field(static=True, default="relu")
+
+    theory: ClassVar[Theory] = "units"
 
     def __check_init__(self):
         check_fields(self)

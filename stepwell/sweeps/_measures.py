@@ -65,7 +65,10 @@ def check_measures(experiment: Experiment) -> None:
     needs = {
         "drops": (levels and not alone, "as many heads as regressions at least" if alone else theory),
         "predicted": (not reason and not several, "one regression" if several else theory),
-        "map": (_has_map(experiment) or not (reason or several), "one regression" if several else theory),
+        "map": (
+            _has_map(experiment) or not (reason or several or experiment.theory == "units"),
+            "one regression" if several or not reason else theory,
+        ),
         "regime": (isinstance(training, Descent) and training.steps <= FINE, f"descent of up to {FINE} steps"),
         "allocation": (several, "several regressions (the model spectral)"),
     }

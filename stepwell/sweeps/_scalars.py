@@ -142,7 +142,9 @@ def _levels(built: Built) -> Float[np.ndarray, "run level"]:
         pairs = [(member, built.tasks[at]) for member, at in zip(built.members, built.task_of.tolist(), strict=True)]
     else:
         pairs = [(built.experiment, task) for task in built.tasks]
-    predicted = (experiment.predict(Parts(task, built.template, None)) for experiment, task in pairs)
+    # Levels of a network of units are those that it comes to from its own weights.
+    own = bool(built.members) and built.experiment.theory == "units"
+    predicted = (one.predict(None if own else Parts(task, built.template, None)) for one, task in pairs)
     rows = itertools.zip_longest(*([level.loss for level in one.levels] for one in predicted), fillvalue=np.nan)
     levels = np.array([*rows], float).reshape(-1, len(pairs)).T
     return levels if built.members else levels[built.task_of]

@@ -11,8 +11,9 @@ import stepwell as sw
 from stepwell._util.errors import WouldNotFit
 from stepwell.cli import main
 from stepwell.explorer._state import State
-from stepwell.explorer._view import view
+from stepwell.explorer._view import theory_view, view
 
+RECORD: dict[str, Any] = {"points": 2001, "spacing": "linear"}
 LINEAR: dict[str, Any] = {"kind": "teacher", "strengths": [1.0, 0.6], "eigenvalues": [1.5, 1.0, 0.5]}
 
 
@@ -64,23 +65,68 @@ def test_sweeps_measure_the_drops_of_linear_networks(tmp_path: Path):
         assert swept.drop_2[seed] > swept.drop_1[seed]
 
 
-def test_levels_that_are_not_known_have_no_drops(tmp_path: Path):
-    """Patches of different variances are no linear network in the sense of Baldi and Hornik."""
+POINTS: dict[str, Any] = {"kind": "points", "norms": [2.0, 1.0], "labels": [1.0, -1.0]}
+NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any], float]] = {
+    "linear": (LINEAR, {"scale": 1e-3}, 40.0),
+    "convolutional": ({**LINEAR, "eigenvalues": [1.5, 1.0], "patches": 2}, {"scale": 1e-3}, 60.0),
+    "quadratic": (LINEAR | {"strengths": [0.5, 0.3], "degree": 2}, {"scale": 3e-3, "units": 6}, 400.0),
+    "cubic": (LINEAR | {"strengths": [0.5], "eigenvalues": [1.0], "degree": 3}, {"scale": 1e-2, "units": 3}, 2000.0),
+    "ReLU": (POINTS, {"scale": 1e-3, "units": 30}, 40.0),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_all_drops_of_a_network_are_predicted(name: str):
+    """In order of time, by the units that made them, and off by less than their uncertainty."""
+    task, model, until = NETWORKS[name]
+    experiment = sw.Experiment(task=task, model=model, training={"kind": "flow", "until": until}, record=RECORD, seed=1)
+    assert experiment.no_theory() == "" and experiment.predict().reason == ""
+    table = experiment.run(progress=False).stepwell.compare().table
+    assert list(table["status"]) == ["measured"] * len(task.get("strengths", [0, 0]))
+    assert np.all(np.abs(table["measured"] - table["predicted"]) < table["uncertainty"] + until / RECORD["points"] / 10)
+    assert np.all((table["head"] == table["measured_head"]).fillna(name in ("linear", "convolutional")))
+    drops = experiment.predict().drops
+    np.testing.assert_allclose([drop.time for drop in drops], table["predicted"], rtol=1e-9)
+
+
+def test_drops_are_predicted_for_the_examples_that_are_drawn():
+    task = sw.Experiment(task=LINEAR, objective={"kind": "features", "examples": 20}, seed=4)
+    experiment = task.replace(model={"scale": 1e-3}, training={"until": 40.0}, record=RECORD)
+    table = experiment.run(progress=False).stepwell.compare().table
+    np.testing.assert_allclose(table["measured"], table["predicted"], rtol=2e-3)
+    levels = [level.loss for level in experiment.predict().levels]
+    np.testing.assert_allclose(levels[1:], table["level"], rtol=1e-8, atol=1e-12)
+
+
+def test_gradient_descent_is_compared_by_step():
+    training = {"kind": "descent", "steps": 1200, "rate": 0.01}
+    experiment = sw.Experiment(task=POINTS, model={"scale": 1e-3, "units": 30}, training=training, seed=2)
+    table = experiment.run(progress=False).stepwell.compare().table
+    np.testing.assert_allclose(table["measured_step"], table["predicted_step"], rtol=0.02)
+    assert table["uncertainty"].isna().all()
+
+
+def test_sweeps_predict_networks_of_units(tmp_path: Path):
+    """Patches of different variances, too, whose levels are not those of Baldi and Hornik."""
     task = {"kind": "teacher", "strengths": [1.0], "eigenvalues": [1.0, 1.0, 2.0, 1.0]}
-    record = {"measure": ["drops"], "points": 5}
-    experiment = sw.Experiment(task=task, model={"patches": 2}, training={"until": 1.0}, record=record)
+    record = {"measure": ["drops", "predicted"], "points": 801, "spacing": "linear"}
+    experiment = sw.Experiment(task=task, model={"patches": 2, "scale": 1e-3}, training={"until": 40.0}, record=record)
     swept = sw.sweep(experiment, {"seed": [0, 1]}, store=tmp_path, progress=False)
-    assert "drop_1" not in swept and experiment.predict().levels == ()
+    np.testing.assert_allclose(swept.drop_1, swept.predicted_1, rtol=1e-3)
+    assert np.all(swept.uncertainty_1 < 0.1) and "drop_2" not in swept
 
 
-def test_predict_says_the_levels_and_that_there_are_no_drops(capsys: pytest.CaptureFixture[str]):
+def test_predict_says_levels_drops_and_what_has_no_theory(capsys: pytest.CaptureFixture[str]):
     assert main(["predict", "--task", "teacher", "--units", "1", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["levels"] == [1.25, 0.25] and document["drops"] == []
+    assert document["levels"] == [1.25, 0.25] and len(document["drops"]) == 1
     assert main(["predict", "--task", "teacher"]) == 0
-    assert "no time is given for 2 drops: there is no theory of the model polynomial" in capsys.readouterr().out
-    assert main(["predict", "--task", "points"]) == 1
-    assert "there is no theory of the model nonlinear" in capsys.readouterr().err
+    assert "drop at t/τ" in capsys.readouterr().out
+    assert main(["predict", "--task", "points", "--nonlinearity", "tanh"]) == 1
+    assert "there is no theory of tanh units" in capsys.readouterr().err
+    assert main(["predict", "--task", "points", "--scale", "2"]) == 1
+    assert "try a smaller scale" in capsys.readouterr().err
+    assert "at right angles" in sw.Experiment(task="teacher", model="nonlinear").no_theory()
 
 
 def test_the_page_shows_the_loss_and_its_levels():
@@ -88,6 +134,9 @@ def test_the_page_shows_the_loss_and_its_levels():
     made = view(State("explore", {}, experiment))
     assert made["kind"] == "curve" and made["level_names"] == ["nothing learned", "1 learned", "all 2 learned"]
     np.testing.assert_allclose(made["levels"], [1.86, 0.36, 0.0], atol=1e-14)
+    beside = theory_view(experiment, experiment.build(), experiment.run(progress=False), made)
+    np.testing.assert_allclose(beside["drop_times"], [drop.time for drop in experiment.predict().drops])
+    assert beside["drop_names"] == ["component 1, all heads", "component 2, all heads"]
 
 
 def test_what_would_not_fit_is_refused_before_it_is_built():

@@ -40,7 +40,7 @@ def _fill(values: Values, sections: Mapping[str, Any]) -> Values:
     if made["test_sequences"]:
         _check_tests(made, sections)
     model = sections["model"].kind
-    if made["value_weights"] and note_of(model, "theory") is None:
+    if made["value_weights"] and note_of(model, "theory") not in ("separate", "merged"):
         raise InvalidInput(f"value_weights are those of separate and merged attention, not of {model}")
     return made
 
