@@ -50,6 +50,30 @@ def test_without_plateaus_and_effects_of_width_the_paper_would_be_right(data, fa
     assert not KNOWN & failing({**data, "courses": courses, "widths": wide})
 
 
+def test_the_first_drop_of_two_layers():
+    """Of equal singular values, that are learned together: the loss is midway between its first levels; and twice as
+    wide, or more, is less early than what counts as little."""
+    settings = figure.Settings(seeds=(0, 1, 2, 3))
+    first = figure.shallow(settings)["first"]
+    rng = np.random.default_rng(0)
+    outer, inner = min(settings.scales) * rng.normal(size=(4, 2, settings.units, 3))[1]
+
+    def velocity(_, state):
+        v, u = state.reshape(2, -1, 3)
+        left = np.eye(3) / 3 - v.T @ u
+        return np.ravel([u @ left.T, v @ left])
+
+    def midway(_, state):
+        v, u = state.reshape(2, -1, 3)
+        return np.sum((np.eye(3) / 3 - v.T @ u) ** 2) - 2.5 / 9
+
+    run = scipy.integrate.solve_ivp(velocity, (0, 30), np.ravel([outer, inner]), events=midway, rtol=1e-9, atol=1e-12)
+    # Balanced up to the square of the scale; and recorded every 0.04.
+    assert float(first.sel(width=settings.units, seed=1)) == pytest.approx(run.t_events[0][0], abs=2e-3)
+    middle = first.median("seed")
+    assert 1 < float(middle[0] / middle[-1]) < 1 + figure.LITTLE
+
+
 @pytest.mark.parametrize(("change", "claim"), [(1.1, "waits"), (0.9, "waits")])
 def test_waits_of_another_power_fail(data, failing, change: float, claim: str):
     courses = data["courses"].copy(deep=True)

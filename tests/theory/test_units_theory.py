@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+from stepwell._util.errors import InvalidInput
 from stepwell.theory import units
 
 CROSS = np.array([[0.9, 0.1, 0.0], [-0.2, 0.4, 0.3]])
@@ -49,6 +50,45 @@ def test_times_of_directions_are_those_of_logistic_modes():
     times = units.direction_times(np.diag(strengths), outer, outer)
     products = strengths / (1 + (strengths / scale**2 - 1) * np.exp(-2 * strengths * times))
     np.testing.assert_allclose((strengths - products) ** 2, strengths**2 / 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("count", [2, 7])
+def test_modes_of_equal_strength_do_not_depend_on_their_basis(count):
+    """White of two kinds: each pair of equal modes is learned as the eigenvectors of what it has of hidden space."""
+    rng = np.random.default_rng(5)
+    outer, inner = 1e-5 * rng.normal(size=(2, count, 4))
+    strengths = np.array([1.0, 1.0, 0.4, 0.4])
+    first = np.linalg.eigvalsh((outer + inner)[:, :2].T @ (outer + inner)[:, :2] / 4)[::-1]
+    expected = np.log((np.sqrt(2) - 1) / first) / 2
+    for _ in range(3):
+        rotation = np.zeros((4, 4))
+        for pair in (slice(0, 2), slice(2, 4)):
+            rotation[pair, pair] = np.linalg.qr(rng.normal(size=(2, 2)))[0]
+        times = units.direction_times((rotation * strengths) @ rotation.T, outer, inner)
+        np.testing.assert_allclose(times[:2], expected, rtol=1e-9)
+        assert np.all(times[2:] == np.inf) if count == 2 else np.all(np.diff(times) > 0) and np.isfinite(times).all()
+
+
+def test_two_equal_modes_are_learned_when_half_of_their_own_loss_is():
+    """Balanced, with orthogonal m: the loss is the sum of two logistic ones, whichever basis they are given in."""
+    rotation = np.linalg.qr(np.random.default_rng(6).normal(size=(2, 2)))[0]
+    inner = np.array([[1e-4, 0.0], [0.0, 1e-5]]) @ rotation
+    times = units.direction_times(np.eye(2), inner, inner)
+    courses = units.riccati_course(np.eye(2), inner, inner, times).maps
+    own = np.einsum("ki,tij,kj->tk", rotation, courses, rotation)
+    np.testing.assert_allclose(np.diagonal(own), 1 - np.sqrt(0.5), rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-170, 1e-140])
+def test_the_smallest_weights(size):
+    """Later by ln(1/size)/s_k, and 1/size as late."""
+    outer, inner = weights(1.0)
+    sizes = np.linalg.svd(CROSS, compute_uv=False)
+    late = units.direction_times(CROSS, size * outer, size * inner) - units.direction_times(CROSS, outer, inner)
+    np.testing.assert_allclose(late, -np.log(size) / sizes, rtol=1e-12)
+    spectrum = np.array([1.0, 0.5, -0.3])
+    early = units.blow_up_time(spectrum, outer[:, 0], inner)
+    np.testing.assert_allclose(units.blow_up_time(spectrum, size * outer[:, 0], size * inner) * size, early, rtol=1e-12)
 
 
 def test_modes_of_no_strength_are_never_learned():
@@ -156,3 +196,16 @@ def test_a_unit_that_never_grows():
     outer, inner = rng.normal(size=4000), rng.normal(size=(4000, 3))
     never = np.isinf(units.blow_up_time(np.array([0.5, 0.3, 0.1]), outer, inner))
     np.testing.assert_array_equal(never, (outer < 0) & (2 * outer**2 > np.sum(inner**2, axis=1)))
+
+
+@pytest.mark.parametrize("name", ["spectrum", "outer", "inner"])
+def test_units_that_are_not_numbers_are_refused(name):
+    given = {"spectrum": np.ones(2), "outer": np.ones(1), "inner": np.ones((1, 2))}
+    given[name] = given[name] * np.nan
+    with pytest.raises(InvalidInput, match=name):
+        units.blow_up_time(**given)
+
+
+def test_times_before_the_beginning_are_refused():
+    with pytest.raises(InvalidInput, match="times begin at -1"):
+        units.riccati_course(CROSS, *weights(1e-3), np.array([0.0, -1.0]))

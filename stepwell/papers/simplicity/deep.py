@@ -23,7 +23,7 @@ from stepwell.dynamics import Ensemble, Record, descend
 from stepwell.figures import Claim, Data, Figure, InvalidInput, Known, Origin, Seeds
 from stepwell.objectives import Sampled
 from stepwell.tasks import FeatureBatch
-from stepwell.theory.units import direction_times, riccati_course
+from stepwell.theory.units import riccati_course
 
 from ._deep_networks import DeepLinear, after_blow_up, blow_up, singular_values
 
@@ -126,11 +126,13 @@ def shallow(settings: Settings) -> xr.Dataset:
     scale, cross = min(settings.scales), np.diag(strengths("equal"))
     rng = np.random.default_rng(settings.seeds[0])
     times = np.linspace(0.0, LONG / scale, POINTS)
+    early = np.linspace(0.0, 2 * np.log(1 / scale) / cross[0, 0], POINTS)  # the drop comes in about half of it
     widths = [settings.units, *settings.widths]
     first = []
     for width in widths:
         drawn = scale * rng.normal(size=(len(settings.seeds), 2, width, DIM))
-        first.append([direction_times(cross, *each)[0] for each in drawn])
+        losses = [riccati_course(cross, v, u, early).loss for v, u in drawn]
+        first.append([_drops(early, loss, levels("equal"))[0] for loss in losses])
     outer, inner = scale * rng.normal(size=(2, settings.units, DIM))
     loss = riccati_course(cross, outer, inner, times).loss
     return xr.Dataset(

@@ -3,6 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._util import checks
 from stepwell._util.arguments import checked
 
 _AHEAD = np.linspace(-4.3, 20.0, 2000)
@@ -40,6 +41,12 @@ def blow_up_time(
     >>> sw.theory.units.blow_up_time(np.array([0.5]), np.array([0.01, -0.02]), inner).round(6).tolist()
     [100.0, inf]
     """
+    for name, array in {"spectrum": spectrum, "outer": outer, "inner": inner}.items():
+        checks.numbers_in(name, array)
+    # In units of its largest weight, and time of one over that: squares are within the numbers that there are.
+    largest = np.maximum(np.abs(outer), np.abs(inner).max(axis=1, initial=0.0))
+    largest = np.where(largest > 0, largest, 1.0)
+    outer, inner = outer / largest, inner / largest[:, None]
     toward = np.where(outer == 0, np.sum(spectrum * inner**2, axis=1), outer)  # where v goes first
     # s runs upwards first.
     rates = 4 * np.where(toward < 0, -1.0, 1.0)[:, None] * np.where(inner == 0, 0.0, spectrum)
@@ -59,7 +66,7 @@ def blow_up_time(
         s = at * nodes / (1 + nodes)
         before = np.sum(weights * s / _root(least + _grown(-rates, here, s)), axis=1)
         grows = np.any(away * rates > 0, axis=1) & (toward != 0)
-        return np.where(grows, before + after, np.inf)
+        return np.where(grows, before + after, np.inf) / largest
 
 
 def _root(square: np.ndarray) -> np.ndarray:

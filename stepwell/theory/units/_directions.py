@@ -7,13 +7,17 @@ from jaxtyping import Float
 
 from stepwell._util import checks
 from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 
 from .._types import PerMode, PerTime
+
+_EQUAL = 1e-10
+"""Strengths that differ by less than this part are equal: the rounding of their modes is 1e-16 over it."""
 
 
 @dataclass(frozen=True)
 class LinearCourse:
-    r"""A predicted run of a linear network: `times`, `loss` above its least, and `maps` $\sum_i v_iu_i^\top$."""
+    r"""A predicted run of a linear network: `times`, `loss` above that of the best map, `maps` $\sum_i v_iu_i^\top$."""
 
     times: PerTime
     loss: PerTime
@@ -33,6 +37,8 @@ def direction_times(
     modes before it have of the hidden space is not seen by it: with $m_k$ made orthogonal to $m_1, \dots, m_{k-1}$, its
     size $|m_k|^2$ follows the logistic equation $\tau\dot a = 2a(s_k - a)$, and the loss is halfway down at
     $t_k/\tau = \ln\big((\sqrt2 - 1)\,s_k/|m_k|^2\big)/(2s_k)$. For weights of size w it is exact as w goes to 0.
+    Modes of equal strength $s_k$ are chosen such that their $m_k$ are orthogonal. They are learned together: $t_k$ is
+    when the part of the loss that is the mode's own is halfway down, and the whole curve is that of `riccati_course`.
 
     **Arguments:**
 
@@ -51,15 +57,17 @@ def direction_times(
     """
     _require_finite(cross=cross, outer=outer, inner=inner)
     left, sizes, right = np.linalg.svd(cross, full_matrices=False)
-    grown = (outer @ left + inner @ right.T) / 2
+    least = np.finfo(float).eps * max(cross.shape) * sizes.max(initial=0.0)
     # The triangular factor has on its diagonal what is orthogonal to the columns before.
-    squares = np.zeros(sizes.size)
-    diagonal = np.diagonal(np.linalg.qr(grown, mode="r"))
-    squares[: diagonal.size] = diagonal**2
+    triangle = np.asarray(np.linalg.qr((outer @ left + inner @ right.T) / 2, mode="r"))
     times = np.full(sizes.size, np.inf)
-    rank = np.sum(sizes > np.finfo(float).eps * max(cross.shape) * sizes.max(initial=0.0))
-    with np.errstate(divide="ignore"):
-        times[:rank] = np.log((np.sqrt(2) - 1) * sizes[:rank] / squares[:rank]) / (2 * sizes[:rank])
+    strong = np.arange(sizes.size)[sizes > least]
+    for modes in np.split(strong, np.flatnonzero(-np.diff(sizes[strong]) > _EQUAL * sizes[strong][1:]) + 1):
+        # Modes of one strength are any rotation of each other: these are those that grow apart.
+        grown = np.linalg.svd(triangle[modes[modes < len(triangle), None], modes], compute_uv=False)
+        some = modes[: grown.size]
+        with np.errstate(divide="ignore"):
+            times[some] = (np.log((np.sqrt(2) - 1) * sizes[some]) - 2 * np.log(grown)) / (2 * sizes[some])
     return times
 
 
@@ -85,7 +93,7 @@ def riccati_course(
     - `outer`, `inner`: the initial weights $v_i$ and $u_i$, a unit a row.
     - `times`: the times, from 0 on, in units of τ.
 
-    **Returns:** the `LinearCourse`: at each of `times` the map, and how far the loss is above its least.
+    **Returns:** the `LinearCourse`: at each of `times` the map, and how far the loss is above that of the best map.
 
     **Example:** from balanced weights of size 0.01.
 
@@ -94,6 +102,8 @@ def riccati_course(
     ([0.0054, 0.2594, 1.9955], [3.9782, 3.0295, 0.0])
     """
     _require_finite(cross=cross, outer=outer, inner=inner, times=times)
+    if times.min(initial=0.0) < 0:
+        raise InvalidInput(f"times begin at {times.min():g}; the course is from 0 on")
     count, dim = cross.shape
     block = np.zeros((dim + count, dim + count))
     block[:dim, dim:], block[dim:, :dim] = cross.T, cross
