@@ -5,6 +5,9 @@ After Chen, Sheen, Wang and Yang, "Training Dynamics of Multi-Head Softmax Atten
 conventions are inferred from captions: that strengths are those of one coordinate, that the flow is that of the plain
 squared loss, and the constant of its lower bound.
 
+And after He, Pan, Chen and Yang, "In-Context Linear Regression Demystified" (arXiv 2503.12734), whose
+full text could not be consulted either: heads of one task from random weights, debiased gradient descent.
+
 Weights are arrays (head, task). A loss is given for each task; the loss is their sum.
 """
 
@@ -25,6 +28,12 @@ from ._bayes import exact_bayes_risk as exact_bayes_risk
 from ._bayes import ridge_risk as ridge_risk
 from ._bayes import sampled_bayes_risk as sampled_bayes_risk
 from ._bayes import sampled_ridge_risk as sampled_ridge_risk
+from ._debiased import GradientStep as GradientStep
+from ._debiased import bayes_gap as bayes_gap
+from ._debiased import best_gradient_step as best_gradient_step
+from ._debiased import best_preconditioner as best_preconditioner
+from ._debiased import gradient_step_loss as gradient_step_loss
+from ._debiased import preconditioned_loss as preconditioned_loss
 from ._emergence import EmergenceBracket as EmergenceBracket
 from ._emergence import WarmUp as WarmUp
 from ._emergence import WarmUpPath as WarmUpPath
