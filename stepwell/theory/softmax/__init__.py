@@ -87,6 +87,8 @@ from ._nonlinear import hermite_target as hermite_target
 from ._nonlinear import linear_head as linear_head
 from ._nonlinear import nonlinear_leading_loss as nonlinear_leading_loss
 from ._nonlinear import nonlinear_loss as nonlinear_loss
+from ._several_heads import HeadsLoss as HeadsLoss
+from ._several_heads import exact_heads as exact_heads
 from ._softmax_weights import SoftmaxMoments as SoftmaxMoments
 from ._softmax_weights import Thresholds as Thresholds
 from ._softmax_weights import concentration_exponent as concentration_exponent
