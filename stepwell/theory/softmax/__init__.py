@@ -5,8 +5,8 @@ After Chen, Sheen, Wang and Yang, "Training Dynamics of Multi-Head Softmax Atten
 conventions are inferred from captions: that strengths are those of one coordinate, that the flow is that of the plain
 squared loss, and the constant of its lower bound.
 
-And after He, Pan, Chen and Yang, "In-Context Linear Regression Demystified" (arXiv 2503.12734), whose
-full text could not be consulted either: heads of one task from random weights, debiased gradient descent.
+Heads of one task from random weights, and debiased gradient descent, are after He, Pan, Chen and Yang, "In-Context
+Linear Regression Demystified" (arXiv 2503.12734), whose full text could not be consulted either.
 
 Weights are arrays (head, task). A loss is given for each task; the loss is their sum.
 """
@@ -34,6 +34,12 @@ from ._debiased import best_gradient_step as best_gradient_step
 from ._debiased import best_preconditioner as best_preconditioner
 from ._debiased import gradient_step_loss as gradient_step_loss
 from ._debiased import preconditioned_loss as preconditioned_loss
+from ._direct_flow import both_signs_probability as both_signs_probability
+from ._direct_flow import direct_emergence_time as direct_emergence_time
+from ._direct_flow import direct_flow as direct_flow
+from ._direct_flow import direct_velocity as direct_velocity
+from ._direct_flow import dummy_growth as dummy_growth
+from ._direct_flow import valley_omega as valley_omega
 from ._emergence import EmergenceBracket as EmergenceBracket
 from ._emergence import WarmUp as WarmUp
 from ._emergence import WarmUpPath as WarmUpPath
