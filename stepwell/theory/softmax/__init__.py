@@ -104,6 +104,8 @@ from ._softmax_weights import hardmax_concentration as hardmax_concentration
 from ._softmax_weights import saturation_point as saturation_point
 from ._softmax_weights import softmax_moments as softmax_moments
 from ._softmax_weights import thresholds as thresholds
+from ._supports import flat_heads_loss as flat_heads_loss
+from ._supports import heads_needed as heads_needed
 from ._task_numbers import FlowOptions as FlowOptions
 from ._task_numbers import TaskNumbers as TaskNumbers
 from ._task_numbers import task_numbers as task_numbers
