@@ -209,7 +209,7 @@ class MultiTask(Protocol):
     def context(self) -> ContextLengthsLike: ...
 
 
-def the_context(task: MultiTask) -> int:
+def the_context(task: MultiTask | RegressionTask) -> int:
     """The task's only context length; `InvalidInput` if it has several."""
     if len(task.context.counts) != 1:
         raise InvalidInput(

@@ -5,6 +5,9 @@ After Chen, Sheen, Wang and Yang, "Training Dynamics of Multi-Head Softmax Atten
 conventions are inferred from captions: that strengths are those of one coordinate, that the flow is that of the plain
 squared loss, and the constant of its lower bound.
 
+Heads of one task from random weights, and debiased gradient descent, are after He, Pan, Chen and Yang, "In-Context
+Linear Regression Demystified" (arXiv 2503.12734), whose full text could not be consulted either.
+
 Weights are arrays (head, task). A loss is given for each task; the loss is their sum.
 """
 
@@ -25,6 +28,18 @@ from ._bayes import exact_bayes_risk as exact_bayes_risk
 from ._bayes import ridge_risk as ridge_risk
 from ._bayes import sampled_bayes_risk as sampled_bayes_risk
 from ._bayes import sampled_ridge_risk as sampled_ridge_risk
+from ._debiased import GradientStep as GradientStep
+from ._debiased import bayes_gap as bayes_gap
+from ._debiased import best_gradient_step as best_gradient_step
+from ._debiased import best_preconditioner as best_preconditioner
+from ._debiased import gradient_step_loss as gradient_step_loss
+from ._debiased import preconditioned_loss as preconditioned_loss
+from ._direct_flow import both_signs_probability as both_signs_probability
+from ._direct_flow import direct_emergence_time as direct_emergence_time
+from ._direct_flow import direct_flow as direct_flow
+from ._direct_flow import direct_velocity as direct_velocity
+from ._direct_flow import dummy_growth as dummy_growth
+from ._direct_flow import valley_omega as valley_omega
 from ._emergence import EmergenceBracket as EmergenceBracket
 from ._emergence import WarmUp as WarmUp
 from ._emergence import WarmUpPath as WarmUpPath
@@ -78,6 +93,8 @@ from ._nonlinear import hermite_target as hermite_target
 from ._nonlinear import linear_head as linear_head
 from ._nonlinear import nonlinear_leading_loss as nonlinear_leading_loss
 from ._nonlinear import nonlinear_loss as nonlinear_loss
+from ._several_heads import HeadsLoss as HeadsLoss
+from ._several_heads import exact_heads as exact_heads
 from ._softmax_weights import SoftmaxMoments as SoftmaxMoments
 from ._softmax_weights import Thresholds as Thresholds
 from ._softmax_weights import concentration_exponent as concentration_exponent
@@ -87,6 +104,8 @@ from ._softmax_weights import hardmax_concentration as hardmax_concentration
 from ._softmax_weights import saturation_point as saturation_point
 from ._softmax_weights import softmax_moments as softmax_moments
 from ._softmax_weights import thresholds as thresholds
+from ._supports import flat_heads_loss as flat_heads_loss
+from ._supports import heads_needed as heads_needed
 from ._task_numbers import FlowOptions as FlowOptions
 from ._task_numbers import TaskNumbers as TaskNumbers
 from ._task_numbers import task_numbers as task_numbers

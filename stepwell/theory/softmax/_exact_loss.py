@@ -110,7 +110,7 @@ def exact_loss(task: MultiTask, omega: HeadTask, mu: HeadTask, *, context: int |
     if np.any(shared):
         raise InvalidInput(
             f"task {int(np.argmax(shared)) + 1} is served by several heads; the exact loss is known for one: set the "
-            "others' mu to 0, or sample the loss with stepwell.objectives"
+            "others' mu to 0, use exact_heads if there is one task, or sample the loss with stepwell.objectives"
         )
     loss = constants.signal.copy()
     for i, h in zip(*np.nonzero(mu.T), strict=True):
