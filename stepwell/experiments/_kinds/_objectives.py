@@ -117,6 +117,11 @@ def _fill_multitask(name: str) -> Any:
         model = sections["model"].kind
         if find_kind("model", model).is_own and note_of(model, "reads") != "spectra":
             raise InvalidInput(f"the objective {name} is for the model spectral; with {model} take sampled")
+        if sections["task"].get("target_noise") and sections["task"]["noise"] > 0:
+            raise InvalidInput(
+                f"the objective {name} is the loss of a target without noise; leave out target_noise, and add the "
+                "noise to the loss of each output, or take the model multihead and the objective sampled"
+            )
         return values
 
     return fill

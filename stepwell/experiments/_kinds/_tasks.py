@@ -75,8 +75,10 @@ Context = Annotated[
         log=True,
     ),
 ]
-Noise = Annotated[
-    float, Field("variance of the label noise", symbol="σ²", least=0.0, most=LARGEST, slider=(0.0, 2.0), free=True)
+_NOISE = "variance of the label noise; the target of the query has none, unless target_noise is true"
+Noise = Annotated[float, Field(_NOISE, symbol="σ²", least=0.0, most=LARGEST, slider=(0.0, 2.0), free=True)]
+TargetNoise = Annotated[
+    bool, Field("whether the target has the noise of a label, too, which adds the variance σ² to every loss")
 ]
 Outputs = Annotated[int, Field("labels of a token, with independent task vectors", least=1, most=10**6)]
 Centered = Annotated[
@@ -148,9 +150,15 @@ def _fill_spectrum(values: Values) -> Values:
     return made
 
 
+def _canonical_noise(values: Values) -> Values:
+    """A noisy target is named where there is one, so that other runs have the names that they had before."""
+    noisy = values.get("target_noise") and values["noise"] > 0
+    return values if noisy else {name: value for name, value in values.items() if name != "target_noise"}
+
+
 def _canonical_spectrum(values: Values) -> Values:
     """Eigenvalues stand for all ways to name them."""
-    made = {name: value for name, value in values.items() if name not in _NAMING}
+    made = {name: value for name, value in _canonical_noise(values).items() if name not in _NAMING}
     omega = made.get("task_eigenvalues")
     if omega is not None and all(value == 1.0 for value in omega):
         made["task_eigenvalues"] = None
@@ -182,6 +190,7 @@ def regression(
     directions: Directions = None,
     context: Context = 31,
     noise: Noise = 0.0,
+    target_noise: TargetNoise = False,
     outputs: Outputs = 1,
     centered: Centered = False,
     whitened: Whitened = False,
@@ -190,7 +199,7 @@ def regression(
     from stepwell.tasks import ContextLengths, InContextRegression
 
     inputs, tasks = _covariances(key, eigenvalues, task_eigenvalues, str(directions))
-    options: Any = {"outputs": outputs, "centered": centered, "whitened": whitened}
+    options: Any = {"outputs": outputs, "centered": centered, "whitened": whitened, "target_noise": target_noise}
     return InContextRegression(inputs, ContextLengths(context), task_covariance=tasks, noise_variance=noise, **options)
 
 
@@ -232,7 +241,13 @@ def _fill_multitask(values: Values, sections: Mapping[str, Any]) -> Values:
     return made
 
 
-@register("task", "multitask", fill=_fill_multitask, follows="spectral")
+@register(
+    "task",
+    "multitask",
+    fill=_fill_multitask,
+    canonical=lambda values, sections: _canonical_noise(values),
+    follows="spectral",
+)
 def multitask(
     *,
     dims: Annotated[
@@ -252,16 +267,15 @@ def multitask(
     context: Annotated[
         int, Field("context pairs before the query", symbol="L", least=1, most=10**9, slider=(5, 500), log=True)
     ] = 100,
-    noise: Annotated[
-        float, Field("variance of the label noise", symbol="σ²", least=0.0, most=LARGEST, slider=(0.0, 5.0), free=True)
-    ] = 0.0,
+    noise: Annotated[float, Field(_NOISE, symbol="σ²", least=0.0, most=LARGEST, slider=(0.0, 5.0), free=True)] = 0.0,
+    target_noise: TargetNoise = False,
 ) -> Any:
     """Several linear regressions at once, each on a block of the input and answered in an output of its own."""
     import numpy as np
 
     from stepwell.tasks import MultiTaskRegression
 
-    return MultiTaskRegression(dims, np.array(strengths), context, noise_variance=noise)
+    return MultiTaskRegression(dims, np.array(strengths), context, noise_variance=noise, target_noise=target_noise)
 
 
 def _fill_teacher(values: Values, sections: Mapping[str, Any]) -> Values:
