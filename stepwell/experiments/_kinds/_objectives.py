@@ -31,6 +31,8 @@ def _fill_linear(name: str, instead: str) -> Any:
         if task.kind == "multitask":
             raise InvalidInput(f"the objective {name} is for one regression; with multitask take spectral or sampled")
         kind = find_kind("task", task.kind)
+        if task.kind == "overlapping" and name == "population":
+            raise InvalidInput("the objective population is for one regression; with overlapping take moments")
         if name == "population" and kind.is_own and not kind.notes.get("closed_form"):
             raise InvalidInput(f"the objective population has no closed form for the task {task.kind}; take {instead}")
         return values

@@ -230,6 +230,23 @@ def mixture(
     )
 
 
+Strengths = Annotated[
+    tuple[float, ...],
+    Field(
+        "variance of a coordinate of the task vectors, one for all regressions or one for each",
+        symbol="λ",
+        least=1 / LARGEST,
+        most=LARGEST,
+        slider=(0.01, 10.0),
+        log=True,
+    ),
+]
+Pairs = Annotated[
+    int, Field("context pairs before the query", symbol="L", least=1, most=10**9, slider=(5, 500), log=True)
+]
+SeveralNoise = Annotated[float, Field(_NOISE, symbol="σ²", least=0.0, most=LARGEST, slider=(0.0, 5.0), free=True)]
+
+
 def _fill_multitask(values: Values, sections: Mapping[str, Any]) -> Values:
     made = dict(values)
     tasks, strengths = len(made["dims"]), made["strengths"]
@@ -253,21 +270,9 @@ def multitask(
     dims: Annotated[
         tuple[int, ...], Field("dimension of each regression", symbol="d", least=1, most=10**4, slider=(1, 60))
     ] = (10, 10, 10),
-    strengths: Annotated[
-        tuple[float, ...],
-        Field(
-            "variance of a coordinate of the task vectors, one for all regressions or one for each",
-            symbol="λ",
-            least=1 / LARGEST,
-            most=LARGEST,
-            slider=(0.01, 10.0),
-            log=True,
-        ),
-    ] = (1.0,),
-    context: Annotated[
-        int, Field("context pairs before the query", symbol="L", least=1, most=10**9, slider=(5, 500), log=True)
-    ] = 100,
-    noise: Annotated[float, Field(_NOISE, symbol="σ²", least=0.0, most=LARGEST, slider=(0.0, 5.0), free=True)] = 0.0,
+    strengths: Strengths = (1.0,),
+    context: Pairs = 100,
+    noise: SeveralNoise = 0.0,
     target_noise: TargetNoise = False,
 ) -> Any:
     """Several linear regressions at once, each on a block of the input and answered in an output of its own."""
@@ -276,6 +281,76 @@ def multitask(
     from stepwell.tasks import MultiTaskRegression
 
     return MultiTaskRegression(dims, np.array(strengths), context, noise_variance=noise, target_noise=target_noise)
+
+
+def _fill_overlapping(values: Values, sections: Mapping[str, Any]) -> Values:
+    made = _fill_multitask(values, sections)
+    sizes, first = made["dims"], made["first"]
+    if first is None:
+        first = made["first"] = tuple(1 + sum(sizes[:task]) for task in range(len(sizes)))
+    if len(first) != len(sizes):
+        raise InvalidInput(f"there are {len(sizes)} dims and {len(first)} of first; give one of both for a regression")
+    last = max(one + size - 1 for one, size in zip(first, sizes, strict=True))
+    if made["eigenvalues"] is None:
+        made["eigenvalues"] = (1.0,) * last
+    if len(made["eigenvalues"]) < last:
+        raise InvalidInput(
+            f"there are {len(made['eigenvalues'])} eigenvalues, and the regressions read inputs up to number {last}; "
+            "give one for each input"
+        )
+    if made["directions"] is None:
+        made["directions"] = "axes" if len(set(made["eigenvalues"])) == 1 else "random"
+    return made
+
+
+@register(
+    "task",
+    "overlapping",
+    fill=_fill_overlapping,
+    canonical=lambda values, sections: _canonical_noise(values),
+    follows="multihead",
+)
+def overlapping(
+    key: Any,
+    *,
+    dims: Annotated[
+        tuple[int, ...], Field("how many inputs each regression reads", symbol="d", least=1, most=10**4, slider=(1, 60))
+    ] = (4, 4),
+    first: Annotated[
+        tuple[int, ...] | None,
+        Field(
+            "the first input that each regression reads, counted from 1; by default the one after those of the "
+            "regression before, so that none is shared",
+            least=1,
+            most=10**4,
+            slider=(1, 60),
+        ),
+    ] = None,
+    strengths: Strengths = (1.0,),
+    eigenvalues: Annotated[
+        tuple[float, ...] | None,
+        Field(
+            "eigenvalues of the input covariance; by default all 1",
+            symbol="λ",
+            least=1 / LARGEST,
+            most=LARGEST,
+            slider=(0.05, 2.0),
+        ),
+    ] = None,
+    directions: Directions = None,
+    context: Pairs = 48,
+    noise: SeveralNoise = 0.0,
+    target_noise: TargetNoise = False,
+) -> Any:
+    """Several linear regressions at once, on inputs that they may share and that may be correlated."""
+    import numpy as np
+
+    from stepwell.tasks import OverlappingRegression
+
+    supports = [range(one - 1, one - 1 + size) for one, size in zip(first or (), dims, strict=True)]
+    inputs, _ = _covariances(key, eigenvalues, None, str(directions))
+    options: Any = {"noise_variance": noise, "target_noise": target_noise}
+    return OverlappingRegression(supports, np.array(strengths), context, covariance=inputs, **options)
 
 
 def _fill_teacher(values: Values, sections: Mapping[str, Any]) -> Values:

@@ -50,6 +50,11 @@ def task_numbers(task: MultiTask) -> TaskNumbers:
     >>> constants.phi.tolist(), constants.rho.round(3).tolist()
     ([1.1, 1.05], [0.299, 0.571])
     """
+    if not isinstance(task, MultiTask):
+        raise InvalidInput(
+            f"{type(task).__name__} is not of regressions on inputs of their own, which have dims, strengths, "
+            "noise_variance and context; take a MultiTaskRegression, or describe them by theory.MultiRegression(…)"
+        )
     refuse_noisy_target(task)
     if len(task.dims) == 0 or len(task.dims) != len(task.strengths):
         raise InvalidInput(
