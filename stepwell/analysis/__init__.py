@@ -14,6 +14,8 @@ from ._compare import compare as compare
 from ._compare_units import unit_drops as unit_drops
 from ._conserved import conserved as conserved
 from ._conserved import conserved_drift as conserved_drift
+from ._head_structure import HeadStructure as HeadStructure
+from ._head_structure import head_structure as head_structure
 from ._heads import Allocation as Allocation
 from ._heads import alignment as alignment
 from ._heads import head_task_allocation as head_task_allocation

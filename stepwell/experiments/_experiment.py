@@ -45,7 +45,8 @@ class Experiment:
 
     **Arguments:**
 
-    - `task`: "regression" (the default), "mixture", "multitask", "teacher", "points", or a kind of your own.
+    - `task`: "regression" (the default), "mixture", "multitask", "overlapping", "teacher", "points", or a kind of
+      your own.
     - `model`: "separate", "merged" or another that `kinds("model")` lists, or a kind of your own.
     - `objective`: how the loss is computed: "population", "moments", "sampled", "online", "spectral", "reduced",
       "exact", "features", "examples", or a kind of your own.

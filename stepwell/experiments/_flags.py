@@ -123,7 +123,7 @@ def _reading(fields: list[DeclaredField]) -> dict[str, Any]:
     first = fields[0]
     word = first.about.symbol if first.about.symbol.isascii() and first.about.symbol else "VALUE"
     if first.choices and first.scalar is None and not first.is_list:
-        word = "|".join(map(str, first.choices))
+        word = "|".join(dict.fromkeys(str(choice) for field in fields for choice in field.choices))
     if any(field.is_list for field in fields):
         return {"nargs": "*" if any(field.may_be_empty for field in fields) else "+", "metavar": word}
     if any(field.scalar is bool for field in fields):

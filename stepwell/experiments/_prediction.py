@@ -228,8 +228,11 @@ def no_theory(experiment: Experiment) -> str:
     reasons = {
         f"the model {model.kind}": experiment.theory is None,
         "softmax attention on one regression": model.get("activation", "linear") != "linear",
-        f"the task {task.kind}": task.kind in ("mixture", "multitask"),
+        f"the task {task.kind}": task.kind in ("mixture", "multitask", "overlapping"),
         "several outputs": task.get("outputs", 1) != 1,
+        "targets with noise, which adds its variance to every loss (leave out target_noise)": bool(
+            task.get("target_noise") and task["noise"]
+        ),
         "a mixture of context lengths whose attention is not divided by N": isinstance(context, tuple) and not divided,
         f"attention that is not divided by N on {task.kind}, which has no field context": not context and not divided,
     }

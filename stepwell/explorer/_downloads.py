@@ -79,7 +79,8 @@ def _draw(views: Sequence[View], names: Sequence[str]) -> Figure:
         if "omega" in first:
             axes = below.subplots(1, 2)
             _draw_heads(axes[0], first, first["omega"].reshape(first["time"].size, -1), r"$\omega$")
-            _draw_heads(axes[1], first, first["allocation"].reshape(first["time"].size, -1), r"$\mu\omega$")
+            name, symbol = ("allocation", r"$\mu\omega$") if "allocation" in first else ("mu", r"$\mu$")
+            _draw_heads(axes[1], first, first[name].reshape(first["time"].size, -1), symbol)
         elif "values" in first:
             mapped = "map" in first
             axes = below.subplots(1, 3, width_ratios=(1.6, 1, 1)) if mapped else [below.subplots()]

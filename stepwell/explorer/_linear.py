@@ -109,7 +109,7 @@ def is_linear(built: Built) -> bool:
     task, model, _ = built
     if not is_attention(model) or theory_of(type(model)) is None:
         return False
-    return isinstance(task, InContextRegression) and task.outputs == 1
+    return isinstance(task, InContextRegression) and task.outputs == 1 and not (task.target_noise and task.noisy)
 
 
 def run_view(experiment: Experiment, built: Built, trajectory: xr.Dataset) -> View:

@@ -62,13 +62,15 @@ def _run(state: State, report: Report, stop: Stop) -> View:
 
 
 def run_view(experiment: "Experiment", built: "Built", run: "xr.Dataset") -> View:
-    """What was recorded, as the figures of what the experiment is: of one regression, of several, or a curve."""
-    from . import _linear, _softmax
+    """What was recorded, as the figures of what the experiment is: one regression, several, whole heads, or a curve."""
+    from . import _heads, _linear, _softmax
 
     if not _linear.has_weights(run, built.model.weight_dims):
         made = _linear.curve_view(experiment, run, _linear.points_of(run))
     elif _softmax.is_softmax(built):
         made = _softmax.run_view(experiment, built, run)
+    elif _heads.is_multi_head(built):
+        made = _heads.run_view(experiment, built, run)
     elif _linear.is_linear(built):
         made = _linear.run_view(experiment, built, run)
     else:
@@ -87,7 +89,7 @@ def theory_view(experiment: "Experiment", built: "Built", run: "xr.Dataset", mad
 
 def _is_compared(experiment: "Experiment", made: View) -> bool:
     """Whether theory is shown beside a run: it has the figures of one regression, or is a user's with a theory."""
-    return made["kind"] == "linear" or (made["kind"] == "curve" and not experiment.no_comparison())
+    return made["kind"] == "linear" or (made["kind"] in ("curve", "heads") and not experiment.no_comparison())
 
 
 @functools.lru_cache(maxsize=8)

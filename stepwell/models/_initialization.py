@@ -17,6 +17,8 @@ from stepwell._util.types import RandomKey
 LabelBlocks = Literal["zero", "random"]
 Scheme = Literal["plain", "per-head", "stacked"]
 """How the standard deviations of random separate weights follow from one scale; see `deviations_of`."""
+MultiHeadScheme = Literal["plain", "uniform", "identity", "identity-qk", "opposite"]
+"""How initial weights of multi-head attention follow from one scale; see `MultiHeadAttention.random`."""
 
 
 def gaussians(shapes: tuple[tuple[int, ...], ...], deviations: tuple[float, ...], *, key: RandomKey) -> list[Array]:
@@ -33,6 +35,12 @@ def gaussians(shapes: tuple[tuple[int, ...], ...], deviations: tuple[float, ...]
     parts = np.split(drawn if traced else np.asarray(drawn), np.cumsum(sizes))[:-1]
     scaled = (deviation * part.reshape(shape) for deviation, part, shape in zip(deviations, parts, shapes, strict=True))
     return [each if isinstance(each, Tracer) else jax.device_put(each) for each in scaled]
+
+
+def uniforms(shapes: tuple[tuple[int, ...], ...], bounds: tuple[float, ...], *, key: RandomKey) -> list[Array]:
+    r"""Independent arrays, uniform between minus and plus a bound: $2\Phi(z) - 1$ of a standard Gaussian z is so."""
+    drawn = gaussians(shapes, (2**-0.5,) * len(shapes), key=key)
+    return [bound * jax.lax.erf(part) for bound, part in zip(bounds, drawn, strict=True)]
 
 
 @functools.partial(jax.jit, static_argnums=1)

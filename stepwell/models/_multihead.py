@@ -1,6 +1,6 @@
 """Attention with query, key, value and output matrices of its own."""
 
-from typing import ClassVar, Unpack
+from typing import ClassVar, Unpack, get_args
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,7 +13,15 @@ from stepwell._util.recipes import remembered
 from stepwell._util.types import Activation, Normalization, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
-from ._initialization import ScoreScale, check_scale, gaussians, require_weights, score_scale_of
+from ._initialization import (
+    MultiHeadScheme,
+    ScoreScale,
+    check_scale,
+    gaussians,
+    require_weights,
+    score_scale_of,
+    uniforms,
+)
 from ._model import Form
 
 
@@ -134,10 +142,25 @@ class MultiHeadAttention(AbstractAttention):
         heads: int,
         embedding: int | None = None,
         scale: float,
+        scheme: MultiHeadScheme = "plain",
         key: RandomKey,
         **options: Unpack[MultiHeadOptions],
     ) -> "MultiHeadAttention":
-        """Return a model with Gaussian weights.
+        r"""Return a model with random weights, or some that are multiples of the identity.
+
+        With the scale s and tokens of width E, the `scheme` is
+
+        - "plain": every weight is $\mathcal N(0, s^2)$;
+        - "uniform": between $\pm s/\sqrt{n}$, with n the inputs of the layer, E for queries, keys and values and
+          $H d_e$ for the output of all heads together; s = 1 is the default of PyTorch's linear layers;
+        - "identity": $Q_h = K_h = V_h = sI$, and the output as in "uniform" with s = 1. All heads attend alike, with
+          scores of positive sign;
+        - "identity-qk": $Q_h = K_h = sI$, and values and output as in "uniform" with s = 1;
+        - "opposite": as "identity-qk", with $Q_h = -sI$ in the second half of the heads, of which there is an even
+          number.
+
+        The last four are those of the simulations of He, Pan, Chen and Yang (arXiv 2503.12734), which take s = 1 for
+        "uniform", $10^{-4}$ for "identity-qk" and $10^{-6}$ for the two others.
 
         **Arguments:**
 
@@ -145,7 +168,8 @@ class MultiHeadAttention(AbstractAttention):
         - `outputs`: the number of labels of a token.
         - `heads`: the number of heads.
         - `embedding`: the width of a head; by default that of a token, dim + outputs.
-        - `scale`: the standard deviation of every weight.
+        - `scale`: s.
+        - `scheme`: which of the above.
         - `key`: a JAX random key.
         - `**options`: `activation`, `normalization`, `attends_query` and `score_scale`, as in the constructor.
         """
@@ -154,8 +178,20 @@ class MultiHeadAttention(AbstractAttention):
         embedding = width if embedding is None else checks.whole("embedding", embedding)
         wide = (heads, embedding, width)
         shapes = (heads, embedding, dim), wide, wide, (heads, outputs, embedding)
-        weights = gaussians(shapes, (check_scale(scale),) * 4, key=key)
-        return cls(*weights, **options)
+        scale = check_scale(scale)
+        if checks.one_of("scheme", scheme, get_args(MultiHeadScheme)) == "plain":
+            return cls(*gaussians(shapes, (scale,) * 4, key=key), **options)
+        size = scale if scheme == "uniform" else 1.0
+        bounds = (size * width**-0.5,) * 3 + (size * (heads * embedding) ** -0.5,)
+        query, keys, value, output = uniforms(shapes, bounds, key=key)
+        if scheme != "uniform":
+            if scheme == "opposite" and heads % 2:
+                raise InvalidInput(f"{heads} heads; the scheme opposite needs an even number, half of each sign")
+            keys = jnp.broadcast_to(scale * jnp.eye(embedding, width), wide)
+            second_half = (jnp.arange(heads) >= heads / 2) & (scheme == "opposite")
+            query = jnp.where(second_half, -1.0, 1.0)[:, None, None] * keys[:, :, :dim]
+            value = keys if scheme == "identity" else value
+        return cls(query, keys, value, output, **options)
 
     @classmethod
     @checked

@@ -19,7 +19,7 @@ from stepwell.tasks import MultiTaskRegression
 
 from ._abstract_objective import AbstractObjective, require
 from ._head_moments import head_moments, query_norms
-from ._model_checks import check_eigenvalues, eigenvalues
+from ._model_checks import check_eigenvalues, eigenvalues, with_plain_target
 
 _BEYOND = 1e-9
 """The probability at most that a head is sharper than the table reaches."""
@@ -104,7 +104,7 @@ class Exact(AbstractObjective):
         require(
             task.context.fixed, f"the task has {len(task.context.counts)} context lengths; the exact loss is for one"
         )
-        self.task = task
+        self.task = with_plain_target(task)
         self.reach = checks.number("reach", reach, least=10.0, most=240.0)
         self._means = query_means(task.context.longest, self.reach)
         remember(self, "Exact", task=task, reach=self.reach)

@@ -135,6 +135,16 @@ def eigenvalues(
     return decomposition.omega, decomposition.mu
 
 
+def with_plain_target(task: MultiTaskRegression) -> MultiTaskRegression:
+    """The task, if its target has no noise: that adds its variance to the loss, which closed forms leave out."""
+    if task.target_noise and task.noisy:
+        raise InvalidInput(
+            "the task has target_noise, and this loss is of a target without noise; build the task with "
+            f"target_noise=False, and add its noise_variance, {task.noise_variance:g}, to the loss of each output"
+        )
+    return task
+
+
 def check_eigenvalues(model: AbstractModel, task: MultiTaskRegression, activation: Activation) -> None:
     """The model is an attention of this kind, and nothing but its eigenvalues matters to its loss."""
     attention = _as_attention(model)

@@ -19,7 +19,7 @@ from stepwell.models import AbstractModel
 from stepwell.tasks import MultiTaskRegression
 
 from ._abstract_objective import AbstractObjective, require
-from ._model_checks import check_eigenvalues, eigenvalues
+from ._model_checks import check_eigenvalues, eigenvalues, with_plain_target
 
 CONTROL_SUMS = 8
 """How many sums a control variate needs of each task."""
@@ -217,7 +217,7 @@ class ReducedSampled(AbstractObjective):
             what=f"{sequences} reduced sequences of {tokens} tokens and {tasks} tasks",
             instead="take fewer sequences",
         )
-        self.task = task
+        self.task = with_plain_target(task)
         self.control = bool(control)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         normals = rng.standard_normal((tokens, tasks, sequences)).astype(precision)

@@ -15,7 +15,7 @@ from stepwell.models import AbstractModel, is_attention
 from stepwell.tasks import MultiTaskRegression
 
 from ._abstract_objective import AbstractObjective
-from ._model_checks import check_eigenvalues, eigenvalues
+from ._model_checks import check_eigenvalues, eigenvalues, with_plain_target
 
 Kind = Literal["softmax", "linear"]
 
@@ -53,7 +53,7 @@ class Spectral(AbstractObjective):
 
     @checked
     def __init__(self, task: MultiTaskRegression, *, attention: Kind = "softmax"):
-        self.task = task
+        self.task = with_plain_target(task)
         self.attention = checks.one_of("attention", attention, get_args(Kind))
 
     @checked

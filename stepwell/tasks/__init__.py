@@ -17,6 +17,7 @@ from ._gaussian import AbstractGaussianTask as AbstractGaussianTask
 from ._mixture import InContextInWeightMixture as InContextInWeightMixture
 from ._multi_task import MultiTaskRegression as MultiTaskRegression
 from ._nonlinear import SingleIndexRegression as SingleIndexRegression
+from ._overlapping import OverlappingRegression as OverlappingRegression
 from ._population_moments import check_moments as check_moments
 from ._population_moments import population_moments as population_moments
 from ._regression import InContextRegression as InContextRegression

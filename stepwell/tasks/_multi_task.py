@@ -30,9 +30,9 @@ class MultiTaskRegression(AbstractGaussianTask):
     \Psi^\top$.
 
     $x_l, x_q \sim \mathcal N(0, I_d)$; $g_i \sim \mathcal N(0, \lambda_i I_{d_i})$, new in every sequence;
-    $\varepsilon_l \sim \mathcal N(0, \sigma^2 I)$; the target $y_q = G^\top x_q$ has no noise. Task i reads block i of
-    $\Phi^\top x$ with its label in column i of $\Psi$. The setting of Chen, Sheen, Wang, Yang (arXiv 2402.19442); the
-    defaults are those of its first figure.
+    $\varepsilon_l \sim \mathcal N(0, \sigma^2 I)$; the target $y_q = G^\top x_q$ has no noise, unless
+    `target_noise` says so. Task i reads block i of $\Phi^\top x$ with its label in column i of $\Psi$. The setting of
+    Chen, Sheen, Wang, Yang (arXiv 2402.19442); the defaults are those of its first figure.
 
     **Arguments:**
 
@@ -40,9 +40,11 @@ class MultiTaskRegression(AbstractGaussianTask):
     - `strengths`: one positive number for all tasks, or one for each; `convention` says of what.
     - `context`: the number L of context pairs, or a `ContextLengths` distribution.
     - `noise_variance`: $\sigma^2$, of each output.
+    - `target_noise`: whether the target is the noisy label, which adds $\sigma^2$ to the squared error of each output.
+      `Spectral`, `Exact`, `ReducedSampled` and the theory are for targets without noise.
     - `convention`: with "per-coordinate" a strength is $\lambda_i$, the variance of each coordinate of $g_i$; with
       "total" it is $\lambda_i d_i$, the signal power. The field `strengths` is always $\lambda_i$.
-    - `outputs`: $d_y \ge I$, by default I. Outputs beyond the tasks carry noise only, and their target is zero.
+    - `outputs`: $d_y \ge I$, by default I. Outputs beyond the tasks carry noise only.
     - `inputs_rotation`: $\Phi$, "identity", "random" or an orthogonal matrix (d, d).
     - `outputs_rotation`: $\Psi$, "identity", "random" or an orthogonal matrix $(d_y, d_y)$.
     - `key`: a JAX random key; needed only for random rotations.
@@ -59,6 +61,7 @@ class MultiTaskRegression(AbstractGaussianTask):
     dims: tuple[int, ...] = eqx.field(static=True)
     strengths: tuple[float, ...] = eqx.field(static=True)
     noise_variance: float = eqx.field(static=True)
+    target_noise: bool = eqx.field(static=True)
     context: ContextLengths
     outputs: int = eqx.field(static=True)
     inputs_rotation: Float[np.ndarray, "dim dim"]
@@ -75,6 +78,7 @@ class MultiTaskRegression(AbstractGaussianTask):
         context: int | ContextLengths = 100,
         *,
         noise_variance: float = 0.0,
+        target_noise: bool = False,
         convention: Convention = "per-coordinate",
         outputs: int | None = None,
         inputs_rotation: Any = "identity",
@@ -92,6 +96,7 @@ class MultiTaskRegression(AbstractGaussianTask):
         total = checks.one_of("convention", convention, get_args(Convention)) == "total"
         self.strengths = tuple(value / d if total else value for value, d in zip(values, self.dims, strict=True))
         self.noise_variance = checks.number("noise_variance", noise_variance, least=0.0)
+        self.target_noise = bool(target_noise)
         self.context = as_lengths(context)
         self.outputs = tasks if outputs is None else checks.whole("outputs", outputs)
         if self.outputs < tasks:
@@ -133,7 +138,7 @@ class MultiTaskRegression(AbstractGaussianTask):
         relation = jnp.einsum("ij,sjp->sip", self.inputs_rotation, blocks @ self.outputs_rotation.T)
         truth = jnp.einsum("sni,sip->snp", inputs, relation)
         shown = truth + self.noise_variance**0.5 * noise if self.noisy else truth
-        return assemble(inputs, shown, truth, self.context)
+        return assemble(inputs, shown, shown if self.target_noise else truth, self.context)
 
 
 def _rotation(name: str, given: Any, size: int, key: RandomKey | None, number: int) -> Float[np.ndarray, "size size"]:

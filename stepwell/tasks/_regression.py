@@ -24,7 +24,7 @@ class InContextRegression(AbstractGaussianTask):
 
     $x_n, x_q \sim \mathcal N(0, \Lambda)$; a task vector $w \sim \mathcal N(0, \Omega)$ for each output, once a
     sequence; $y_n = w^\top x_n + \varepsilon_n$, $\varepsilon_n \sim \mathcal N(0, \sigma^2)$; the target
-    $y_q = w^\top x_q$ has no noise.
+    $y_q = w^\top x_q$ has no noise, unless `target_noise` says so.
 
     **Arguments:**
 
@@ -32,6 +32,8 @@ class InContextRegression(AbstractGaussianTask):
     - `context`: the number N of context pairs, or a `ContextLengths` distribution. The default is the paper's 31.
     - `task_covariance`: $\Omega$, a matrix (dim, dim), by default the identity.
     - `noise_variance`: $\sigma^2$.
+    - `target_noise`: whether the target is the noisy label, $y_q = w^\top x_q + \varepsilon_q$, which adds $\sigma^2$
+      to every loss.
     - `outputs`: the number of labels of a token, with independent task vectors.
     - `centered`: whether the inputs of a finite sample have mean zero exactly, at each position over the sequences, as
       in the published script.
@@ -49,6 +51,7 @@ class InContextRegression(AbstractGaussianTask):
     covariance: Float[np.ndarray, "dim dim"]
     task_covariance: Float[np.ndarray, "dim dim"]
     noise_variance: float = eqx.field(static=True)
+    target_noise: bool = eqx.field(static=True)
     context: ContextLengths
     outputs: int = eqx.field(static=True)
     centered: bool = eqx.field(static=True)
@@ -64,6 +67,7 @@ class InContextRegression(AbstractGaussianTask):
         *,
         task_covariance=None,
         noise_variance: float = 0.0,
+        target_noise: bool = False,
         outputs: int = 1,
         centered: bool = False,
         whitened: bool = False,
@@ -78,6 +82,7 @@ class InContextRegression(AbstractGaussianTask):
                 "and the two must agree"
             )
         self.noise_variance = checks.number("noise_variance", noise_variance, least=0.0)
+        self.target_noise = bool(target_noise)
         self.context = as_lengths(context)
         self.outputs = checks.whole("outputs", outputs)
         self.centered = bool(centered)
@@ -99,7 +104,7 @@ class InContextRegression(AbstractGaussianTask):
         w = jnp.einsum("ij,sjo->sio", self._task_root, tasks)
         truth = jnp.einsum("sni,sio->sno", x, w)
         shown = truth + self.noise_variance**0.5 * noise if self.noisy else truth
-        return assemble(x, shown, truth, self.context)
+        return assemble(x, shown, shown if self.target_noise else truth, self.context)
 
     @checked
     def closed_form(self, normalization: Normalization) -> PopulationMoments:
@@ -111,7 +116,8 @@ class InContextRegression(AbstractGaussianTask):
         $C = (1 + \tfrac1n)\Lambda\Omega\Lambda + \tfrac1n(\mathrm{tr}(\Omega\Lambda) + \sigma^2)\Lambda$,
 
         by Isserlis' theorem. Another normalization multiplies $\beta$ by $n s_n$, M once and C twice. A mix of lengths
-        averages M and C. Finite-sample options of the task (`centered`, `whitened`) do not change the population.
+        averages M and C. A target with noise adds $\sigma^2$ to its power, and nothing else. Finite-sample options of
+        the task (`centered`, `whitened`) do not change the population.
         """
         checks.one_of("normalization", normalization, get_args(Normalization))
         lam, omega = self.covariance, self.task_covariance
@@ -122,4 +128,4 @@ class InContextRegression(AbstractGaussianTask):
             ratio = n * attention_scale(normalization, n)
             cross += probability * ratio * lam @ omega
             second += probability * ratio**2 * ((1 + 1 / n) * signal + (power + self.noise_variance) / n * lam)
-        return PopulationMoments(lam, cross, second, power)
+        return PopulationMoments(lam, cross, second, power + self.target_noise * self.noise_variance)

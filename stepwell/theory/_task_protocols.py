@@ -97,6 +97,7 @@ def require_regression(task: Any) -> None:
 
 def require_gaussian(task: Any) -> RegressionTask:
     """The task, if it is a `RegressionTask`; otherwise `InvalidInput` says what it lacks."""
+    refuse_noisy_target(task)
     missing = _missing(task)
     if missing is not None:
         raise InvalidInput(
@@ -108,11 +109,21 @@ def require_gaussian(task: Any) -> RegressionTask:
     return task
 
 
+def refuse_noisy_target(task: Any) -> None:
+    """Raise `InvalidInput` for a target with noise, which adds its variance to every loss and changes nothing else."""
+    if getattr(task, "target_noise", False) and task.noise_variance > 0:
+        raise InvalidInput(
+            "the task has target_noise, and losses of the theory are of a target without noise; build the task with "
+            f"target_noise=False, and add its noise_variance, {task.noise_variance:g}, to the loss of each output"
+        )
+
+
 def own_moments(task: Any) -> Any:
     """The moments that a task has by a method of its own, attention divided by N; None for a `RegressionTask`.
 
     `InvalidInput` says what a task lacks that is neither.
     """
+    refuse_noisy_target(task)
     missing = _missing(task)
     if missing is None:
         _require_one_output(task)

@@ -41,6 +41,11 @@ def tasks(draw: Any, kind: str, drawn: bool, finite: bool) -> dict[str, Any]:
         _sometimes(draw, made, strengths=st.lists(NUMBERS, min_size=len(made["dims"]), max_size=len(made["dims"])))
         _sometimes(draw, made, noise=NUMBERS)
         return made
+    if kind == "overlapping":
+        made |= {"dims": [2, 2], "first": draw(st.sampled_from([[1, 2], [2, 1]])), "context": 8}
+        lists = {name: st.lists(NUMBERS, min_size=n, max_size=n) for name, n in (("strengths", 2), ("eigenvalues", 3))}
+        _sometimes(draw, made, **lists, noise=NUMBERS, target_noise=st.just(True))
+        return made
     fields = find_kind("task", kind).fields
     if "spectrum" in fields:
         named = draw(st.sampled_from(["published", "white", "power", "spiked", "eigenvalues"]))

@@ -162,6 +162,7 @@ def test_a_free_field_changes_only_itself(described: dict[str, Any], data: st.Da
         ({"model": {"rank": 5, "balanced": True}}, "a rank of at most the dimension, 4; the rank is 5"),
         ({"model": {"activation": "softmax"}, "objective": "population"}, "with softmax attention take sampled"),
         ({"task": "mixture", "objective": "population"}, "no closed form for the task mixture; take moments"),
+        ({"model": {"kind": "multihead", "heads": 3, "scheme": "opposite"}}, "needs an even number"),
         ({"model": "spectral"}, "for the task multitask, and the task is regression"),
         ({"task": "multitask", "model": "multihead", "objective": "reduced"}, "for the model spectral"),
         ({"task": "multitask", "objective": "exact"}, "give heads 1"),

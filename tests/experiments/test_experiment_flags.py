@@ -134,7 +134,9 @@ def test_every_field_of_every_kind_has_a_flag_with_its_help():
                 assert action.help and action.help is not argparse.SUPPRESS
     assert "attention heads" in parser.format_help()
     assert str(flags["--heads"].help).startswith("separate, merged, mlp: attention heads; by default one")
-    assert "(default: 31 for regression and mixture, 100 for multitask)" in str(flags["--context"].help)
+    assert "(default: 31 for regression and mixture, 100 for multitask, 48 for overlapping)" in str(
+        flags["--context"].help
+    )
 
 
 def test_a_command_has_what_is_not_the_default():

@@ -283,6 +283,17 @@ def test_training_on_sequences_ends_in_time(monkeypatch):
     assert made["steps"][-1] < 10_000
 
 
+def test_whole_heads_are_shown_by_their_scores_and_outputs():
+    words = {"dims": "2,3", "noise": 0.2, "context": 12, "heads": 2, "scheme": "uniform", "scale": 1.0, "steps": 30}
+    state = read(task="overlapping", objective="online", optimizer="adam", rate=0.01, batch_size=16, **words)
+    made, run = view(state), state.run.run(progress=False)
+    found = sw.analysis.head_structure(run).isel(run=0)
+    assert made["kind"] == "heads" and made["omega"].shape == (run.sizes["snapshot"], 2)
+    for name in ("omega", "mu"):
+        np.testing.assert_allclose(made[name], found[name].values, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(made["loss"], run["loss"].sel(step=run["snapshot"].values)[0], rtol=1e-12)
+
+
 @pytest.mark.parametrize("words", [{}, {"training": "descent", "rate": 0.05, "steps": 300}], ids=str)
 def test_the_traced_closed_form_is_that_of_the_library(words):
     state = read(task="multitask", dims="3,5", strengths="1,0.5", heads=2, scale=0.05, **words)
@@ -365,7 +376,7 @@ def test_a_users_file_gives_sliders_and_a_curve(own_kinds):
     assert not problems and state.query() == words
     assert State.read({**words, "model.gate": "1.5"})[1].keys() == {"model.gate"}
     made = view(state)
-    assert made["kind"] == "curve" and made["outcome"] == "finished" and made["loss"][-1] < made["loss"][0]
+    assert made["kind"] == "heads" and made["outcome"] == "finished" and made["loss"][-1] < made["loss"][0]
     run = sw.Experiment(
         task={"kind": "sparse", "sparsity": 0.3},
         model={"kind": "gated", "gate": 0.6},

@@ -249,10 +249,19 @@ def spectral(
     return SpectralAttention.balanced(omega, softmax.warm_up(task).ratio * omega, task.dims)
 
 
+def _fill_multihead(values: Values, sections: Mapping[str, Any]) -> Values:
+    made = _fill_heads(dict(values), sections)
+    if made["scheme"] == "opposite" and made["heads"] % 2:
+        raise InvalidInput(
+            f"heads is {made['heads']}; the scheme opposite needs an even number, half of each sign of the scores"
+        )
+    return made
+
+
 @register(
     "model",
     "multihead",
-    fill=_fill_heads,
+    fill=_fill_multihead,
     follows="sampled",
     activation="softmax",
     weights=lambda values, dim, outputs: 4 * values["heads"] * (dim + outputs) ** 2,
@@ -262,12 +271,21 @@ def multihead(
     key: Any,
     *,
     heads: Annotated[int | None, _heads("softmax heads; by default one for each input dimension")] = None,
+    scheme: Annotated[
+        Literal["plain", "uniform", "identity", "identity-qk", "opposite"],
+        Field(
+            "initialization scheme: plain, Gaussian weights whose standard deviation is the scale; uniform, the scale "
+            "times the default of PyTorch's linear layers, ±1/√fan_in; identity, queries, keys and values are the "
+            "scale times the identity; identity-qk, queries and keys; opposite, as that, and half of the queries have "
+            "the other sign; what is left is that default"
+        ),
+    ] = "plain",
     scale: Scale = 0.01,
 ) -> Any:
     """Multi-head softmax attention with whole query, key, value and output matrices."""
     from stepwell.models import MultiHeadAttention
 
-    return _drawn(MultiHeadAttention, task, key, heads, scale=scale)
+    return _drawn(MultiHeadAttention, task, key, heads, scheme=scheme, scale=scale)
 
 
 Units = Annotated[int, Field("units of the network", symbol="H", least=1, most=10**6, slider=(1, 50))]

@@ -31,6 +31,8 @@ def _fill_linear(name: str, instead: str) -> Any:
         if task.kind == "multitask":
             raise InvalidInput(f"the objective {name} is for one regression; with multitask take spectral or sampled")
         kind = find_kind("task", task.kind)
+        if task.kind == "overlapping" and name == "population":
+            raise InvalidInput("the objective population is for one regression; with overlapping take moments")
         if name == "population" and kind.is_own and not kind.notes.get("closed_form"):
             raise InvalidInput(f"the objective population has no closed form for the task {task.kind}; take {instead}")
         return values
@@ -117,6 +119,11 @@ def _fill_multitask(name: str) -> Any:
         model = sections["model"].kind
         if find_kind("model", model).is_own and note_of(model, "reads") != "spectra":
             raise InvalidInput(f"the objective {name} is for the model spectral; with {model} take sampled")
+        if sections["task"].get("target_noise") and sections["task"]["noise"] > 0:
+            raise InvalidInput(
+                f"the objective {name} is the loss of a target without noise; leave out target_noise, and add the "
+                "noise to the loss of each output, or take the model multihead and the objective sampled"
+            )
         return values
 
     return fill

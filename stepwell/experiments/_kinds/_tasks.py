@@ -75,8 +75,10 @@ Context = Annotated[
         log=True,
     ),
 ]
-Noise = Annotated[
-    float, Field("variance of the label noise", symbol="σ²", least=0.0, most=LARGEST, slider=(0.0, 2.0), free=True)
+_NOISE = "variance of the label noise; the target of the query has none, unless target_noise is true"
+Noise = Annotated[float, Field(_NOISE, symbol="σ²", least=0.0, most=LARGEST, slider=(0.0, 2.0), free=True)]
+TargetNoise = Annotated[
+    bool, Field("whether the target has the noise of a label, too, which adds the variance σ² to every loss")
 ]
 Outputs = Annotated[int, Field("labels of a token, with independent task vectors", least=1, most=10**6)]
 Centered = Annotated[
@@ -148,9 +150,15 @@ def _fill_spectrum(values: Values) -> Values:
     return made
 
 
+def _canonical_noise(values: Values) -> Values:
+    """A noisy target is named where there is one, so that other runs have the names that they had before."""
+    noisy = values.get("target_noise") and values["noise"] > 0
+    return values if noisy else {name: value for name, value in values.items() if name != "target_noise"}
+
+
 def _canonical_spectrum(values: Values) -> Values:
     """Eigenvalues stand for all ways to name them."""
-    made = {name: value for name, value in values.items() if name not in _NAMING}
+    made = {name: value for name, value in _canonical_noise(values).items() if name not in _NAMING}
     omega = made.get("task_eigenvalues")
     if omega is not None and all(value == 1.0 for value in omega):
         made["task_eigenvalues"] = None
@@ -182,6 +190,7 @@ def regression(
     directions: Directions = None,
     context: Context = 31,
     noise: Noise = 0.0,
+    target_noise: TargetNoise = False,
     outputs: Outputs = 1,
     centered: Centered = False,
     whitened: Whitened = False,
@@ -190,7 +199,7 @@ def regression(
     from stepwell.tasks import ContextLengths, InContextRegression
 
     inputs, tasks = _covariances(key, eigenvalues, task_eigenvalues, str(directions))
-    options: Any = {"outputs": outputs, "centered": centered, "whitened": whitened}
+    options: Any = {"outputs": outputs, "centered": centered, "whitened": whitened, "target_noise": target_noise}
     return InContextRegression(inputs, ContextLengths(context), task_covariance=tasks, noise_variance=noise, **options)
 
 
@@ -221,6 +230,23 @@ def mixture(
     )
 
 
+Strengths = Annotated[
+    tuple[float, ...],
+    Field(
+        "variance of a coordinate of the task vectors, one for all regressions or one for each",
+        symbol="λ",
+        least=1 / LARGEST,
+        most=LARGEST,
+        slider=(0.01, 10.0),
+        log=True,
+    ),
+]
+Pairs = Annotated[
+    int, Field("context pairs before the query", symbol="L", least=1, most=10**9, slider=(5, 500), log=True)
+]
+SeveralNoise = Annotated[float, Field(_NOISE, symbol="σ²", least=0.0, most=LARGEST, slider=(0.0, 5.0), free=True)]
+
+
 def _fill_multitask(values: Values, sections: Mapping[str, Any]) -> Values:
     made = dict(values)
     tasks, strengths = len(made["dims"]), made["strengths"]
@@ -232,36 +258,99 @@ def _fill_multitask(values: Values, sections: Mapping[str, Any]) -> Values:
     return made
 
 
-@register("task", "multitask", fill=_fill_multitask, follows="spectral")
+@register(
+    "task",
+    "multitask",
+    fill=_fill_multitask,
+    canonical=lambda values, sections: _canonical_noise(values),
+    follows="spectral",
+)
 def multitask(
     *,
     dims: Annotated[
         tuple[int, ...], Field("dimension of each regression", symbol="d", least=1, most=10**4, slider=(1, 60))
     ] = (10, 10, 10),
-    strengths: Annotated[
-        tuple[float, ...],
-        Field(
-            "variance of a coordinate of the task vectors, one for all regressions or one for each",
-            symbol="λ",
-            least=1 / LARGEST,
-            most=LARGEST,
-            slider=(0.01, 10.0),
-            log=True,
-        ),
-    ] = (1.0,),
-    context: Annotated[
-        int, Field("context pairs before the query", symbol="L", least=1, most=10**9, slider=(5, 500), log=True)
-    ] = 100,
-    noise: Annotated[
-        float, Field("variance of the label noise", symbol="σ²", least=0.0, most=LARGEST, slider=(0.0, 5.0), free=True)
-    ] = 0.0,
+    strengths: Strengths = (1.0,),
+    context: Pairs = 100,
+    noise: SeveralNoise = 0.0,
+    target_noise: TargetNoise = False,
 ) -> Any:
     """Several linear regressions at once, each on a block of the input and answered in an output of its own."""
     import numpy as np
 
     from stepwell.tasks import MultiTaskRegression
 
-    return MultiTaskRegression(dims, np.array(strengths), context, noise_variance=noise)
+    return MultiTaskRegression(dims, np.array(strengths), context, noise_variance=noise, target_noise=target_noise)
+
+
+def _fill_overlapping(values: Values, sections: Mapping[str, Any]) -> Values:
+    made = _fill_multitask(values, sections)
+    sizes, first = made["dims"], made["first"]
+    if first is None:
+        first = made["first"] = tuple(1 + sum(sizes[:task]) for task in range(len(sizes)))
+    if len(first) != len(sizes):
+        raise InvalidInput(f"there are {len(sizes)} dims and {len(first)} of first; give one of both for a regression")
+    last = max(one + size - 1 for one, size in zip(first, sizes, strict=True))
+    if made["eigenvalues"] is None:
+        made["eigenvalues"] = (1.0,) * last
+    if len(made["eigenvalues"]) < last:
+        raise InvalidInput(
+            f"there are {len(made['eigenvalues'])} eigenvalues, and the regressions read inputs up to number {last}; "
+            "give one for each input"
+        )
+    if made["directions"] is None:
+        made["directions"] = "axes" if len(set(made["eigenvalues"])) == 1 else "random"
+    return made
+
+
+@register(
+    "task",
+    "overlapping",
+    fill=_fill_overlapping,
+    canonical=lambda values, sections: _canonical_noise(values),
+    follows="multihead",
+)
+def overlapping(
+    key: Any,
+    *,
+    dims: Annotated[
+        tuple[int, ...], Field("how many inputs each regression reads", symbol="d", least=1, most=10**4, slider=(1, 60))
+    ] = (4, 4),
+    first: Annotated[
+        tuple[int, ...] | None,
+        Field(
+            "the first input that each regression reads, counted from 1; by default the one after those of the "
+            "regression before, so that none is shared",
+            least=1,
+            most=10**4,
+            slider=(1, 60),
+        ),
+    ] = None,
+    strengths: Strengths = (1.0,),
+    eigenvalues: Annotated[
+        tuple[float, ...] | None,
+        Field(
+            "eigenvalues of the input covariance; by default all 1",
+            symbol="λ",
+            least=1 / LARGEST,
+            most=LARGEST,
+            slider=(0.05, 2.0),
+        ),
+    ] = None,
+    directions: Directions = None,
+    context: Pairs = 48,
+    noise: SeveralNoise = 0.0,
+    target_noise: TargetNoise = False,
+) -> Any:
+    """Several linear regressions at once, on inputs that they may share and that may be correlated."""
+    import numpy as np
+
+    from stepwell.tasks import OverlappingRegression
+
+    supports = [range(one - 1, one - 1 + size) for one, size in zip(first or (), dims, strict=True)]
+    inputs, _ = _covariances(key, eigenvalues, None, str(directions))
+    options: Any = {"noise_variance": noise, "target_noise": target_noise}
+    return OverlappingRegression(supports, np.array(strengths), context, covariance=inputs, **options)
 
 
 def _fill_teacher(values: Values, sections: Mapping[str, Any]) -> Values:

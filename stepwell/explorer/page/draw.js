@@ -16,11 +16,12 @@ const color = number => colors[number % colors.length];
 const FIGURES = {
     linear: {curves: ["loss", "values"], matrices: ["map", "keys", "queries"]},
     softmax: {curves: ["loss", "omega", "mu"], matrices: ["allocation"]},
+    heads: {curves: ["loss", "omega", "mu"], matrices: []},
     curve: {curves: ["loss"], matrices: []},
 };
 let {curves, matrices} = FIGURES.curve; // those of the view that is shown
 
-// The figures that a run has are shown: those of one regression, of several, or its loss alone.
+// The figures that a run has are shown: those of one regression, of several, of heads, or its loss alone.
 let chosen = "";
 function chooseFigures(view) {
     const kind = view?.time ? view.kind : "";

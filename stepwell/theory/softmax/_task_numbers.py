@@ -8,7 +8,7 @@ from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
-from .._task_protocols import MultiTask, the_context
+from .._task_protocols import MultiTask, refuse_noisy_target, the_context
 from .._types import PerTask
 
 
@@ -34,7 +34,8 @@ class TaskNumbers(NamedTuple):
 def task_numbers(task: MultiTask) -> TaskNumbers:
     """Return the constants of a task that the formulas use.
 
-    Raises `InvalidInput` for tasks for which they do not hold, for instance with several context lengths.
+    Raises `InvalidInput` for tasks for which they do not hold, for instance with several context lengths or with a
+    noisy target.
 
     **Arguments:**
 
@@ -49,6 +50,12 @@ def task_numbers(task: MultiTask) -> TaskNumbers:
     >>> constants.phi.tolist(), constants.rho.round(3).tolist()
     ([1.1, 1.05], [0.299, 0.571])
     """
+    if not isinstance(task, MultiTask):
+        raise InvalidInput(
+            f"{type(task).__name__} is not of regressions on inputs of their own, which have dims, strengths, "
+            "noise_variance and context; take a MultiTaskRegression, or describe them by theory.MultiRegression(…)"
+        )
+    refuse_noisy_target(task)
     if len(task.dims) == 0 or len(task.dims) != len(task.strengths):
         raise InvalidInput(
             f"the task has {len(task.dims)} dims and {len(task.strengths)} strengths; give equal numbers, at least one"

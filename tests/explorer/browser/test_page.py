@@ -241,6 +241,14 @@ def test_a_users_kind_has_sliders_and_a_curve(open_page: Open):
     assert "Opening of the gate" in (page.text_content("#help-model-gate") or "")
 
 
+def test_whole_heads_have_curves_of_scores_and_outputs(open_page: Open):
+    page = open_page("?model.kind=multihead&training.steps=40&objective.sequences=30&task.dim=2")
+    for name in ("loss", "omega", "mu"):
+        assert page.locator(f"#card-{name}").is_visible()
+    assert page.locator("#card-values").is_hidden() and page.locator("#card-allocation").is_hidden()
+    assert page.locator("#note-omega").text_content() == "head 1 head 2 "
+
+
 def test_everything_is_reached_by_keyboard(open_page: Open):
     page = open_page()
     page.keyboard.press("Tab")
