@@ -127,7 +127,9 @@ def test_levels_of_directions_are_those_of_reduced_rank_regression():
 @pytest.mark.parametrize("rank", [1, 2])
 def test_a_narrow_linear_network_comes_to_rest_there(rank):
     field = Field(drawn(3).moments(), heads=2)
-    loss, left = field._reduced_rank(rank)
+    reduced = field._reduced_rank(rank)
+    assert reduced is not None
+    loss, left = reduced
     rested = field.residual(field._rest(0.1 * np.random.default_rng(0).normal(size=(rank, 5))))
     assert rested[0] == pytest.approx(loss, rel=1e-10)
     np.testing.assert_allclose(rested[1], left, atol=1e-6)
