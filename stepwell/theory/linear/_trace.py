@@ -33,7 +33,7 @@ class Trace:
         """Write down a point; a nan in the weights is a path that is not known."""
         self._weights[self._where] = weights
         excess = float(self._all.excess(self._all.residual(weights))[0])
-        # What is learned follows at once: its part of the map is that of the plateau, in coordinates along unit vectors.
+        # What is learned follows at once: its part is that of the plateau, in coordinates along unit vectors.
         a, b = (side[:, 0] > 0 for side in self._all.plateau.curvatures)
         x, y = sides(weights, len(a))[..., 0]
         maps, first = np.diag(self.ends), self.ends.size - a.size
