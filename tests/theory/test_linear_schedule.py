@@ -214,6 +214,27 @@ def test_relative_errors_vanish_as_the_square_of_the_initial_size(make_task, ini
     assert np.median(errors) < bound[0] and np.quantile(errors, 0.9) < bound[1]
 
 
+def test_the_course_is_that_of_the_flow_between_and_through_drops(make_task):
+    task, (values, keys, queries) = make_task([0.6, 0.4], lengths=(31,), rotation=0), start(2, 2, 0.01, 0)
+    weights = {"values": values, "keys": keys[:, None], "queries": queries[:, None]}
+    until = 1.5 * linear.drop_schedule(task, **weights)[-1].time
+    course = linear.PREDICTORS["separate"].course(task, weights, np.linspace(0.0, until, 300))
+    assert course.times[0] == 0.0 and course.times[-1] == until and len(course.drops) == 2
+    _, solution, split = full_flow(task, values, keys, queries, until, rtol=1e-10)
+    states = [split(solution(time)) for time in course.times]
+    loss = np.array([loss_of(task, *state) for state in states])
+    maps = np.array([(v[:, None] * k).T @ q for v, k, q in states])
+    assert course.values is not None and course.maps is not None
+    # A drop that is late by 1e-4 of its time of some hundreds is so by a percent of its duration; plateaus are not off.
+    np.testing.assert_allclose(course.loss, loss, rtol=0, atol=0.01)
+    np.testing.assert_allclose(course.values, [state[0] for state in states], rtol=0, atol=0.02)
+    assert np.median(np.abs(course.loss - loss)) < 1e-4 and np.median(np.abs(course.maps - maps)) < 1e-2
+    too_large = linear.PREDICTORS["separate"].course(
+        task, {n: 1e3 * w for n, w in weights.items()}, np.array([0.0, 1.0])
+    )
+    assert np.isnan(too_large.loss).all() and "too large" in too_large.drops.reason
+
+
 def plateau_of(basis, learned=0, runs=1):
     known = np.broadcast_to(np.arange(basis.sizes.size)[:, None] < learned, (basis.sizes.size, runs))
     return Plateau.of(basis, Directions.of(basis, runs), known)

@@ -236,7 +236,10 @@ def predicted_path(
 
     What is not known, since the implicit method leads over it, is nan; so is all where weights are too large.
     """
-    basis, trace = principal(task), Trace()
+    basis = principal(task)
+    lengths = np.linalg.norm(basis.keys, axis=0) * np.linalg.norm(basis.queries, axis=0)
+    useful = np.arange(basis.sizes.size) < basis.useful
+    trace = Trace(np.where(useful, basis.sizes / basis.curvatures / lengths, 0.0))
     given = values[None], keys[None], queries[None]
     made = races(basis, escape_rates(task), *given, float(times[-1]), 0, trace)
     if not trace.known:  # nothing moves, or the theory says nothing

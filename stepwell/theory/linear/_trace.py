@@ -14,7 +14,9 @@ _POINTS = 16
 class Trace:
     """Times, excess losses, values and maps along the path of one run, in the order of time."""
 
-    def __init__(self):
+    def __init__(self, ends: Float[np.ndarray, " component"]):
+        """`ends` are what of the map each component has when it is learned."""
+        self.ends = ends
         self._rows: list[tuple[float, float, np.ndarray, np.ndarray]] = []
 
     @property
@@ -30,14 +32,17 @@ class Trace:
     def add(self, time: float, weights: Weights) -> None:
         """Write down a point; a nan in the weights is a path that is not known."""
         self._weights[self._where] = weights
-        own = self._weights[..., :1]
         excess = float(self._all.excess(self._all.residual(weights))[0])
-        # Coordinates are those along unit vectors.
-        x, y = sides(own, len(self._directions[0]))[..., 0]
+        # What is learned follows at once: its part is that of the plateau, in coordinates along unit vectors.
+        a, b = (side[:, 0] > 0 for side in self._all.plateau.curvatures)
+        x, y = sides(weights, len(a))[..., 0]
+        maps, first = np.diag(self.ends), self.ends.size - a.size
+        maps[first:, first:] = np.where(
+            a[:, None] & b, np.einsum("rdh,h,reh->de", x, weights[0, :, 0], y), maps[first:, first:]
+        )
         units = [side / np.linalg.norm(side, axis=0) for side in self._directions]
-        keys, queries = (np.linalg.solve(unit.T, side) for unit, side in zip(units, (x, y), strict=True))
-        effective = np.einsum("h,rih,rjh->ij", own[0, :, 0], keys, queries)
-        self._rows.append((time, excess, own[0, :, 0].copy(), effective))
+        effective = np.linalg.solve(units[0].T, np.linalg.solve(units[1].T, maps.T).T)
+        self._rows.append((time, excess, self._weights[0, :, 0].copy(), effective))
 
     def step(
         self, field: Field, states: np.ndarray, tried: Attempt, slopes: np.ndarray, step: np.ndarray, since: float = 0.0
