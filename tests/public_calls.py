@@ -284,6 +284,8 @@ SPECIAL: dict[str, dict[str, Any]] = {
     },
     "theory.softmax.approximation_errors": {"task": tasks.MultiTaskRegression((20, 20), 1.0, 1000)},
     "theory.softmax.exact_heads": {"task": tasks.MultiTaskRegression((2,), 1.0, 10), "omega": np.full((2, 1), 0.1)},
+    "theory.softmax.heads_needed": {"supports": np.eye(2, dtype=bool)},
+    "theory.softmax.flat_heads_loss": {"supports": np.eye(2, dtype=bool)},
     "theory.softmax.valley_omega": {"times": np.array([1.0, 2.0])},
     "theory.softmax.exact_loss": {"omega": np.eye(2), "mu": np.eye(2)},
     "theory.linear.new_head_time": {"target": 0.5},
