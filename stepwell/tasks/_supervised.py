@@ -19,6 +19,8 @@ from ._batch import FeatureBatch
 
 MOST_DEGREE = 8
 """The highest power of an input: its features number dim ** degree."""
+_ROUNDING = 1e-9
+"""Of second moments, over the largest: of sums over many examples, in any order."""
 
 
 @checked
@@ -84,6 +86,16 @@ class SupervisedMoments(eqx.Module):
         check_fields(self)
         checks.whole("degree", self.degree, most=MOST_DEGREE)
         checks.whole("patches", self.patches)
+        gram, power, size = self.gram, float(self.label_power), np.abs(self.gram).max(initial=0.0)
+        if np.abs(gram - gram.T).max(initial=0.0) > _ROUNDING * size:
+            raise InvalidInput("gram is not symmetric; give E[z zᵀ]")
+        # |E[y z]|² is at most E|y|² E[z²], of every feature.
+        beyond = np.sum(self.cross**2, axis=0) - power * np.diagonal(gram)
+        if power < 0 or np.any(np.diagonal(gram) < 0) or beyond.max(initial=0.0) > _ROUNDING * power * size:
+            raise InvalidInput(
+                f"no labels and features have these second moments, with label_power = {power:g}; give E[y zᵀ], "
+                "E[z zᵀ] and E|y|² of the same examples"
+            )
 
     @classmethod
     @checked

@@ -79,6 +79,23 @@ def test_two_equal_modes_are_learned_when_half_of_their_own_loss_is():
     np.testing.assert_allclose(np.diagonal(own), 1 - np.sqrt(0.5), rtol=1e-6)
 
 
+@pytest.mark.parametrize("count", [2, 5, 40])
+def test_what_no_unit_is_left_for_is_never_learned(count):
+    """Units that are proportional are as one, which learns one mode. Of balanced weights, U = VO with a reflection O,
+    the map has a negative determinant and keeps it; the best map's is positive."""
+    cross, rng = np.array([[0.7, 0.3, 0.1], [-0.2, 0.4, 0.3]]), np.random.default_rng(count)
+    sizes, factors = np.linalg.svd(cross, compute_uv=False), rng.normal(size=(count, 1))
+    alike = 1e-3 * factors * rng.normal(size=2), 1e-3 * factors * rng.normal(size=3)
+    outer = 1e-3 * np.linalg.qr(rng.normal(size=(count, 2)))[0]
+    angle = np.array([np.cos(0.7), np.sin(0.7)])
+    reflected = outer, outer @ np.array([angle, angle[::-1] * [1, -1]])
+    for one, field, rest in ((alike, cross, sizes[1]), (reflected, np.diag([1.0, 0.6]), 0.6)):
+        times = units.direction_times(field, *one)
+        assert np.isfinite(times[0]) and np.isinf(times[1])
+        course = units.riccati_course(field, *one, np.array([200.0, 2000.0]))
+        np.testing.assert_allclose(course.loss, rest**2, rtol=1e-5)
+
+
 @pytest.mark.parametrize("size", [1e-300, 1e-170, 1e-140])
 def test_the_smallest_weights(size):
     """Later by ln(1/size)/s_k, and 1/size as late."""

@@ -59,7 +59,7 @@ def direction_times(
     left, sizes, right = np.linalg.svd(cross, full_matrices=False)
     least = np.finfo(float).eps * max(cross.shape) * sizes.max(initial=0.0)
     # The triangular factor has on its diagonal what is orthogonal to the columns before.
-    triangle = np.asarray(np.linalg.qr((outer @ left + inner @ right.T) / 2, mode="r"))
+    triangle = _triangle((outer @ left + inner @ right.T) / 2)
     times = np.full(sizes.size, np.inf)
     strong = np.arange(sizes.size)[sizes > least]
     for modes in np.split(strong, np.flatnonzero(-np.diff(sizes[strong]) > _EQUAL * sizes[strong][1:]) + 1):
@@ -109,7 +109,7 @@ def riccati_course(
     block[:dim, dim:], block[dim:, :dim] = cross.T, cross
     rates, vectors = (part[..., ::-1] for part in np.linalg.eigh(block))
     start = vectors.T @ np.concatenate([inner.T, outer.T])
-    lower = np.transpose(np.linalg.qr(start.T, mode="r"))
+    lower = _triangle(start.T).T
     power = 2 * rates * times[:, None]
     shrunk = np.where(power == 0, 1.0, -np.expm1(-np.abs(power)) / np.where(power == 0, 1.0, np.abs(power)))
     # φ, of growing modes divided by e^(2ft); not 0 at t = 0.
@@ -124,6 +124,13 @@ def riccati_course(
     whole = vectors @ (np.swapaxes(parts, 1, 2) @ parts) @ vectors.T
     maps = whole[:, dim:, :dim]
     return LinearCourse(times, np.sum((cross - maps) ** 2, axis=(1, 2)), maps)
+
+
+def _triangle(columns: Float[np.ndarray, "unit mode"]) -> Float[np.ndarray, "row mode"]:
+    """The triangular factor, in which what is rounding of a column is zero: rounding would grow like any weight."""
+    factor = np.asarray(np.linalg.qr(columns, mode="r"))
+    rounding = 10 * np.finfo(float).eps * max(columns.shape) * np.linalg.norm(columns, axis=0)
+    return np.where(np.abs(factor) > rounding, factor, 0.0)
 
 
 def _require_finite(**arrays: Float[np.ndarray, "..."]) -> None:
