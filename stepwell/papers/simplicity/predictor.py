@@ -187,9 +187,9 @@ KINDS = {
         _first_to_blow_up,
         largest=1e-2,
         pace=0.1,
-        most=5e-2,
-        rate=1.0,
-        basis="ε, a drop over its wait, with a tail that has no mean; five times what nine tenths had elsewhere",
+        most=1e-3,
+        rate=2.0,
+        basis="others' part of the map, ε², with a tail that has no mean; set before the schedule was made",
         color=GRAY,
     ),
 }
@@ -201,7 +201,7 @@ class Settings:
 
     kinds: tuple[str, ...] = tuple(KINDS)
     scales: tuple[float, ...] = (1.0, 0.3, 0.1)
-    seeds: tuple[int, ...] = tuple(range(700, 706))
+    seeds: tuple[int, ...] = tuple(range(900, 906))
 
     def __post_init__(self):
         if unknown := sorted(set(self.kinds) - set(KINDS)):
@@ -370,13 +370,14 @@ FIGURE = Figure(
         "time against the uncertainty that was predicted with it. Attention is predicted by theory.linear."
     ),
     settings=Settings(),
-    quick=Settings(kinds=("linear", "ReLU", "quadratic", "attention"), scales=(1.0, 0.3), seeds=(700, 701)),
+    quick=Settings(kinds=("linear", "ReLU", "quadratic", "attention"), scales=(1.0, 0.3), seeds=(900, 901)),
     simulate=simulate,
     claims=claims,
     draw=draw,
     seeds=Seeds(
-        explored="0 to 11, 600 to 605",
-        fixed="on these, before seeds 700 to 705 were drawn. On seeds 0 to 11 alone what ReLU networks are allowed was "
-        "3.5 times less, and one of 36 drops on seeds 600 to 605 was outside",
+        explored="0 to 11, 600 to 605 and 700 to 705",
+        fixed="on these, before the others were drawn. On seeds 0 to 11 alone what ReLU and convolutional networks are "
+        "allowed was less by 3.5 and 1.1, and on seeds 600 to 605 one of 36 drops of ReLU networks was outside, and "
+        "3 of 44 were near ties, where 5 % were allowed without the scatter of a count",
     ),
 )
