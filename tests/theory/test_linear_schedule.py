@@ -1,6 +1,7 @@
 """The schedule of drops against the flow of all heads together."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -216,7 +217,7 @@ def test_relative_errors_vanish_as_the_square_of_the_initial_size(make_task, ini
 
 def test_the_course_is_that_of_the_flow_between_and_through_drops(make_task):
     task, (values, keys, queries) = make_task([0.6, 0.4], lengths=(31,), rotation=0), start(2, 2, 0.01, 0)
-    weights = {"values": values, "keys": keys[:, None], "queries": queries[:, None]}
+    weights: dict[str, Any] = {"values": values, "keys": keys[:, None], "queries": queries[:, None]}
     until = 1.5 * linear.drop_schedule(task, **weights)[-1].time
     course = linear.PREDICTORS["separate"].course(task, weights, np.linspace(0.0, until, 300))
     assert course.times[0] == 0.0 and course.times[-1] == until and len(course.drops) == 2

@@ -1,5 +1,7 @@
 """The exact loss of several heads of one task: against samples, the loss of one head, and known optima."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
@@ -70,7 +72,7 @@ def test_a_pair_is_best_at_finite_weights():
         pair = softmax.exact_heads(PAPER, np.array([[omega], [-omega]]))
         return pair.loss(pair.best_mu)
 
-    found = minimize_scalar(least, bounds=(0.02, 0.2), method="bounded", options={"xatol": 1e-4})
+    found: Any = minimize_scalar(least, bounds=(0.02, 0.2), method="bounded", options={"xatol": 1e-4})
     flat = float(softmax.best_gradient_step(PAPER).loss[0])
     np.testing.assert_allclose(found.x, 0.0712, atol=5e-4)
     np.testing.assert_allclose(found.fun + 0.1, 0.2428224, atol=3e-6)
