@@ -29,7 +29,7 @@ REFUSED = {
     "train --learning-rate 0.1": "there is no flag --learning-rate here; write --training descent --rate",
     "train --learning_rate=0.1": "write --training descent --rate",
     "train --rate 0.1": "the training kind flow has no field 'rate'; leave it out, or give --training descent",
-    "train --task multitask --eigenvalues 1 2": "leave it out, or give --task regression, mixture, overlapping or teacher",
+    "train --task multitask --eigenvalues 1 2": "or give --task regression, mixture, overlapping or teacher",
     "train --head 3": "there is no flag --head; did you mean --heads?",
     "train --zzz 3": "there is no flag --zzz; see stepwell train --help",
     "train --training descent --schedule cos": "there is no schedule 'cos'; did you mean cosine?",

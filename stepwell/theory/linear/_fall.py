@@ -363,6 +363,4 @@ def _implicit(narrow: Narrow, runs: Fall, run: int, ladder: Ladder) -> None:
             runs.trace.add(float(runs.now[run]), np.full((*shape, 2), np.nan))
         if not path.crossed:
             break
-    levels = ladder.levels()
-    if levels[runs.learned[run]] > np.finfo(float).eps * levels[0]:  # what is left could be seen
-        runs.reasons[run] = "after the last of these drops no head escapes"
+    runs.reasons[run] = "after the last of these drops no head escapes"
