@@ -80,6 +80,7 @@ def compare_units(trajectory: xr.Dataset, task: AbstractSupervisedTask) -> Compa
     record = recorded(trajectory, None)
     template: Any = record.template
     linear_units = getattr(template, "degree", 0) == 1
+    degree = getattr(template, "degree", 1)
     share = 1 / task.outputs if _is_mean(trajectory) else 1.0
     remarks, runs = list[str](), []
     for number, name in enumerate(trajectory["run"].values.tolist()):
@@ -91,7 +92,7 @@ def compare_units(trajectory: xr.Dataset, task: AbstractSupervisedTask) -> Compa
         levels = np.array([*(drop.level_before for drop in scaled[:1]), *(drop.level_after for drop in scaled)])
         time, loss = _curve(trajectory, number)
         measured = level_drops(time, loss, levels) if levels.size else ()
-        sizes = np.linalg.norm(weights["outer"], axis=(2, 3)) * np.linalg.norm(weights["inner"], axis=2)
+        sizes = np.linalg.norm(weights["outer"], axis=(2, 3)) * np.linalg.norm(weights["inner"], axis=2) ** degree
         drops = []
         for place, (drop, seen) in enumerate(zip(scaled, measured, strict=True)):
             if drop.rival is not None:

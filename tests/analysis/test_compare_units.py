@@ -7,7 +7,7 @@ import pytest
 from stepwell.analysis import compare
 from stepwell.dynamics import Ensemble, flow
 from stepwell.models import PolynomialUnits
-from stepwell.objectives import Sampled
+from stepwell.objectives import FeatureMoments, Sampled
 from stepwell.tasks import GaussianTeacher, GivenExamples
 
 
@@ -26,3 +26,15 @@ def test_times_and_levels_are_those_of_the_loss(reduce, together):
     # Recorded points are 1 % apart in time, and the loss between them is interpolated.
     np.testing.assert_allclose(table["measured"], table["predicted"], rtol=1e-3)
     np.testing.assert_allclose(table["level"][0], table["measured_level"][0], rtol=0.1)
+
+
+def test_a_unit_is_judged_by_its_part_of_the_map():
+    """|v||u|² of quadratic units: here that of the second, whose |v||u| is less than that of the first."""
+    task = GaussianTeacher([0.5], [1.0], degree=2)
+    model = PolynomialUnits.random(dim=1, units=2, degree=2, scale=1e-2, key=jax.random.key(0))
+    run = flow(model, FeatureMoments(task.moments(2)), until=1000.0, progress=False)
+    grown = run["outer"].values[..., 0, 0], run["inner"].values[..., 0]
+    for values, last in zip(grown, ([1.0, 0.3], [1.0, 3.0]), strict=True):
+        values[:, run["time"].values > 45.0] = last  # the drop is at 44.9
+    table = compare(run, task).table
+    assert table["measured_head"].tolist() == [2]
