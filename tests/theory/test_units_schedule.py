@@ -144,6 +144,18 @@ def test_any_rotation_of_the_units_has_the_same_drops():
     np.testing.assert_allclose([drop.time for drop in one], [drop.time for drop in other], rtol=1e-6)
 
 
+@pytest.mark.parametrize("count", [3, 12])
+def test_units_that_are_proportional_learn_one_direction(count):
+    """And what rounding has of others never grows."""
+    task, rng = drawn(0), np.random.default_rng(0)
+    rows = 1e-3 * np.outer(rng.normal(size=count), rng.normal(size=5))
+    drops = units.direction_schedule(task, rows[:, :2, None], rows[:, 2:])
+    one = np.linalg.norm(rows[:, 0] / rows[0, 0]) * rows[:1]
+    expected = units.direction_schedule(task, one[:, :2, None], one[:, 2:])
+    assert len(drops) == 1 and drops.reason == "no unit is left"
+    assert drops[0].time == pytest.approx(expected[0].time, rel=1e-7)
+
+
 @pytest.mark.parametrize(("degree", "size"), [(2, 3e-3), (3, 1e-2)])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_drops_of_units(degree, size, seed):
