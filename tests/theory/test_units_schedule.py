@@ -230,7 +230,19 @@ def test_no_drops_are_asked_for_beyond_a_time():
     weights = initial(1e-3, task, 12)
     drops = units.direction_schedule(task, *weights)
     until = (drops[0].time + drops[1].time) / 2
-    assert units.direction_schedule(task, *weights, until=until) == drops[:1]
+    some = units.direction_schedule(task, *weights, until=until)
+    assert some == drops[:1] and some.reason == f"the next drop is later than until = {until:g}"
+    with pytest.raises(InvalidInput, match="until is nan"):
+        units.direction_schedule(task, *weights, until=np.nan)
+
+
+def test_no_units_have_no_drops():
+    task = drawn(0)
+    none = initial(1e-3, task, 0)
+    assert units.direction_schedule(task, *none).reason == units.unit_schedule(task, *none).reason == "no unit is left"
+    outer, inner = initial(np.nan, task, 4)
+    with pytest.raises(InvalidInput, match="outer has entries that are not finite"):
+        units.direction_schedule(task, outer, inner)
 
 
 def test_what_is_refused():

@@ -155,6 +155,8 @@ def schedule(
     field: Field, units: Units, arrange: Arrange, until: float, *, collective: bool = False
 ) -> Drops[UnitDrop]:
     """The drops of a field from initial weights; `collective` if all particles together make the drop."""
+    if np.isnan(until):
+        raise InvalidInput("until is nan; it must be a time, or infinite for all drops")
     require_memory(
         8 * len(units) * (3 * units.size + 3 * len(units)),  # arrangements, and SciPy's banded Jacobian
         what=f"a prediction for {len(units)} units",
@@ -189,7 +191,7 @@ def schedule(
                 found.append((*field.turned(turn).drop(rows, level, now, 2 * now + wait), turn))
             time, end, strength, turn = min(found, key=lambda one: one[0])
             if time > until:
-                break
+                return Drops(drops, f"the next drop is later than until = {until:g}")
             if not np.isfinite(time) or end >= level:
                 return Drops(drops, TOO_LARGE)
             units, field, names = turn @ units, field.turned(turn), names if collective else (turn @ names).astype(int)
