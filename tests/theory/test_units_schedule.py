@@ -170,7 +170,7 @@ def test_drops_of_units(degree, size, seed):
 
 
 @pytest.mark.parametrize(
-    ("labels", "largest"), [((1.0, -0.3), 1e-4), ((1.0, 0.7, -1.0), 0.05)], ids=["one of each sign", "two of a sign"]
+    ("labels", "largest"), [((1.0, -0.3), 1e-4), ((1.0, 0.7, -1.0), 1e-3)], ids=["one of each sign", "two of a sign"]
 )
 def test_drops_of_rays(labels, largest):
     rng = np.random.default_rng(5)
@@ -181,6 +181,18 @@ def test_drops_of_rays(labels, largest):
     relative, share = errors(drops, measured(task, outer, inner, RELU, drops, "DOP853")[0])
     assert len(drops) == 2 and np.all(relative < largest) and np.all(share < 1)
     assert drops[-1].level_after == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("points", [2, 4])
+def test_rays_that_share_points(points, seed):
+    """They slow each other, by more than what the smaller ones take from the loss."""
+    x, y, size = np.diag(np.linspace(2.0, 1.0, points)), np.ones((points, 1)), 1e-4
+    outer, inner = initial(size, Examples(x, y), 50, seed=seed)
+    drops = units.ray_schedule(x, y[:, 0], outer[:, 0, 0], inner)
+    relative, share = errors(drops, measured(Examples(x, y), outer, inner, RELU, drops, "DOP853")[0])
+    # When they have grown, units differ from their rays by parts of the order of their initial size.
+    assert len(drops) >= 1 and np.all(relative < size) and np.all(share < 1)
 
 
 @pytest.mark.parametrize("seed", range(6))
