@@ -11,8 +11,6 @@ from typing import Any
 import jax
 import matplotlib.figure
 import numpy as np
-import scipy.interpolate
-import scipy.optimize
 import xarray as xr
 from jaxtyping import Float
 from matplotlib.axes import Axes
@@ -24,6 +22,8 @@ from stepwell.models import PolynomialUnits
 from stepwell.objectives import FeatureMoments
 from stepwell.tasks import GaussianTeacher
 from stepwell.theory.units import direction_times, riccati_course
+
+from ._common import passage
 
 SPECTRA = {"1, ½, ¼": (1.0, 0.5, 0.25), "1, 0.8, 0.1": (1.0, 0.8, 0.1), "1, 1, 0.6, 0.3": (1.0, 1.0, 0.6, 0.3)}
 SPECTRA["1, 0.95"] = (1.0, 0.95)
@@ -99,7 +99,7 @@ def whole_flow(settings: Settings) -> xr.Dataset:
     losses, outer, inner = run["loss"].values, run["outer"].values[..., 0], run["inner"].values
     levels = np.append(np.cumsum(strengths[::-1] ** 2)[::-1], 0.0)
     halves = (levels[:-1] + levels[1:]) / 2
-    drops = np.array([[_passage(times, loss, half) for half in halves] for loss in losses])
+    drops = np.array([[passage(times, loss, half) for half in halves] for loss in losses])
     curves = np.array([riccati_course(cross, *start, times).loss for start in starts])
     left = cross - np.einsum("rtio,rtij->rtoj", outer, inner)
     gradient = [np.einsum("rtoj,rtij->rtio", left, inner), np.einsum("rtoj,rtio->rtij", left, outer)]
@@ -127,16 +127,6 @@ def whole_flow(settings: Settings) -> xr.Dataset:
             "time": times[every],
         },
     )
-
-
-def _passage(times: Float[np.ndarray, " time"], loss: Float[np.ndarray, " time"], level: float) -> float:
-    """When the loss passes a level, by cubic interpolation."""
-    below = np.flatnonzero(loss < level)
-    if not below.size or below[0] < 1:
-        return np.nan
-    course = scipy.interpolate.CubicSpline(times, loss - level)
-    passed: Any = scipy.optimize.brentq(course, times[below[0] - 1], times[below[0]], xtol=1e-12)
-    return float(passed)
 
 
 def _least(
