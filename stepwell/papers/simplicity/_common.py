@@ -1,4 +1,4 @@
-"""What figures of this paper share: what claims compare, times of drops, and maps of networks against constructions."""
+"""What figures of this paper share: what claims compare, levels, times of drops, and maps against constructions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +18,11 @@ def chosen(values: xr.DataArray, where: xr.DataArray) -> xr.DataArray:
     """Those values that are chosen, in one row, each with its coordinates; what is infinite is nan, which fails."""
     kept = xr.broadcast(values, where)[1].transpose(*values.dims)
     return values.where(np.isfinite(values)).stack(place=values.dims)[kept.values.ravel()]
+
+
+def linear_levels(strengths: Float[np.ndarray, " mode"]) -> Float[np.ndarray, " level"]:
+    """The losses of the best linear maps of each rank on white inputs; strengths fall."""
+    return np.append(np.cumsum(strengths[::-1] ** 2)[::-1], 0.0)
 
 
 def passage(times: Float[np.ndarray, " time"], loss: Float[np.ndarray, " time"], level: float) -> float:

@@ -23,7 +23,7 @@ from stepwell.objectives import FeatureMoments
 from stepwell.tasks import GaussianTeacher
 from stepwell.theory.units import direction_times, riccati_course
 
-from ._common import passage
+from ._common import linear_levels, passage
 
 SPECTRA = {"1, ½, ¼": (1.0, 0.5, 0.25), "1, 0.8, 0.1": (1.0, 0.8, 0.1), "1, 1, 0.6, 0.3": (1.0, 1.0, 0.6, 0.3)}
 SPECTRA |= {"1, 0.95": (1.0, 0.95), "1, 0.7, 0.3": (1.0, 0.7, 0.3)}
@@ -112,7 +112,7 @@ def whole_flow(settings: Settings) -> xr.Dataset:
     options: Any = {"rtol": RTOL, "progress": False, "until": times[-1], "record": Record(points=times)}
     run = flow(Ensemble.of(models), objective, **options)
     losses, outer, inner = run["loss"].values, run["outer"].values[..., 0], run["inner"].values
-    levels = np.append(np.cumsum(strengths[::-1] ** 2)[::-1], 0.0)
+    levels = linear_levels(strengths)
     halves = (levels[:-1] + levels[1:]) / 2
     drops = np.array([[passage(times, loss, half) for half in halves] for loss in losses])
     curves = np.array([riccati_course(cross, *start, times).loss for start in starts])
