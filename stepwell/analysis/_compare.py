@@ -181,8 +181,8 @@ def compare(
     - `trajectory`: a run, or an ensemble, of linear separate or merged attention from `descend`, `online` or `flow`; or
       of a network of units, whose prediction is that of `unit_drops`: components count its drops there, and heads are
       units.
-    - `task`: the regression that it was trained on; of a network of units the supervised task, with its loss summed
-      over outputs.
+    - `task`: the regression that it was trained on; of a network of units the supervised task. Losses and times are the
+      run's own, also where its loss is a mean over outputs (`reduce="mean"`).
     - `sample`: the sequences that it was trained on, or the loss over them, where they are finitely many. Predictions
       are then for the sample's own driving (`sample_task`), and `population` has those for `task`.
 

@@ -1,5 +1,7 @@
 """Networks of units beside their theory: the drops of the narrow networks that they follow."""
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -70,25 +72,29 @@ def unit_drops(
 def compare_units(trajectory: xr.Dataset, task: AbstractSupervisedTask) -> Comparison:
     """What `compare` returns for networks of units.
 
-    Levels are those of each run's own prediction. The unit that made a drop is the one whose part of the map,
-    $|v||u|^p$, has grown most between the recorded weights before and after.
+    Levels are those of each run's own prediction. A loss that is a mean over O outputs is 1/O of their sum, and its
+    flow O times as slow. The unit that made a drop is the one whose part of the map, $|v||u|^p$, has grown most between
+    the recorded weights before and after.
     """
     trajectory = with_runs(trajectory)
     record = recorded(trajectory, None)
     template: Any = record.template
     linear_units = getattr(template, "degree", 0) == 1
+    degree = getattr(template, "degree", 1)
+    share = 1 / task.outputs if _is_mean(trajectory) else 1.0
     remarks, runs = list[str](), []
     for number, name in enumerate(trajectory["run"].values.tolist()):
         axis = _Axis.of(trajectory, number, Convention(1.0, 1.0, 1.0))
         weights = {key: value[number] for key, value in record.weights.items()}
         predicted = unit_drops(task, template.with_weights({key: value[0] for key, value in weights.items()}))
         remarks += [f"run {name}: {predicted.reason}"] if predicted.reason else []
-        levels = np.array([*(drop.level_before for drop in predicted[:1]), *(drop.level_after for drop in predicted)])
+        scaled = [_scaled(drop, share) for drop in predicted]
+        levels = np.array([*(drop.level_before for drop in scaled[:1]), *(drop.level_after for drop in scaled)])
         time, loss = _curve(trajectory, number)
         measured = level_drops(time, loss, levels) if levels.size else ()
-        sizes = np.linalg.norm(weights["outer"], axis=(2, 3)) * np.linalg.norm(weights["inner"], axis=2)
+        sizes = np.linalg.norm(weights["outer"], axis=(2, 3)) * np.linalg.norm(weights["inner"], axis=2) ** degree
         drops = []
-        for place, (drop, seen) in enumerate(zip(predicted, measured, strict=True)):
+        for place, (drop, seen) in enumerate(zip(scaled, measured, strict=True)):
             if drop.rival is not None:
                 remarks.append(
                     f"run {name}: at drop {place + 1} another unit or direction grows at nearly the same time"
@@ -120,3 +126,23 @@ def compare_units(trajectory: xr.Dataset, task: AbstractSupervisedTask) -> Compa
         initial = {key: value[0] for key, value in weights.items()}
         runs.append(ComparedRun("units", task, initial, levels, list(range(levels.size)), tuple(drops)))
     return Comparison(tuple(runs), "step" in trajectory.dims, tuple(remarks))
+
+
+def _is_mean(trajectory: xr.Dataset) -> bool:
+    """Whether the loss of a run says that it is a mean over outputs."""
+    try:
+        loss = json.loads(trajectory.attrs["configuration"])["objective"]
+        return loss.get("stacked", loss).get("reduce") == "mean"
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return False
+
+
+def _scaled(drop: units.UnitDrop, share: float) -> units.UnitDrop:
+    """The drop of a part of the loss, in its own time."""
+    return replace(
+        drop,
+        time=drop.time / share,
+        uncertainty=drop.uncertainty / share,
+        level_before=share * drop.level_before,
+        level_after=share * drop.level_after,
+    )

@@ -165,7 +165,7 @@ def test_a_free_field_changes_only_itself(described: dict[str, Any], data: st.Da
         ({"model": {"kind": "multihead", "heads": 3, "scheme": "opposite"}}, "needs an even number"),
         ({"model": "spectral"}, "for the task multitask, and the task is regression"),
         ({"task": "multitask", "model": "multihead", "objective": "reduced"}, "for the model spectral"),
-        ({"task": "multitask", "objective": "exact"}, "give heads 1"),
+        ({"task": "multitask", "objective": "exact"}, "one head, or for several heads of one regression"),
         ({"task": "multitask", "objective": "sampled"}, "with spectral take reduced"),
         ({"model": "mlp", "objective": "online"}, "not for mlp"),
         ({"objective": "online", "training": "flow"}, "train it by descent"),
@@ -200,6 +200,13 @@ def test_a_free_field_changes_only_itself(described: dict[str, Any], data: st.Da
 def test_a_value_is_used_or_refused(given: dict, message: str):
     with pytest.raises((InvalidInput, TypeError), match=re.escape(message)):
         Experiment(**given)
+
+
+def test_the_exact_loss_is_of_several_heads_of_one_regression():
+    built = Experiment(
+        task={"kind": "multitask", "dims": [4]}, model={"heads": 2}, objective={"kind": "exact", "reach": 10.0}
+    ).build()
+    assert float(built.objective(built.model)) > 0
 
 
 def test_test_sets_are_centered_where_the_loss_is_of_infinitely_many_sequences():

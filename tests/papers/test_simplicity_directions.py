@@ -32,6 +32,14 @@ def test_another_exponent_fails(data, failing):
     assert failing({**data, "field": wrong}) == {"exponents"}
 
 
+def test_the_second_of_two_unequal_fast_modes_is_not_left(data, failing):
+    """Of s = 1, 0.7, 0.3 and r = 2 the exponent is 1 − s_3/s_1 = 0.7, and not 1 − s_2/s_1."""
+    field = data["field"]
+    two = field["spectrum"] == "1, 0.7, 0.3"
+    assert field["exponent"].values[two] == pytest.approx(0.7)
+    assert failing({**data, "field": field.assign(exponent=field["exponent"].where(~two, 0.2))}) == {"exponents"}
+
+
 @pytest.mark.parametrize(("name", "claim"), [("rest", "whole-flow"), ("least", "closest-approach")])
 def test_another_power_of_the_scale_fails(data, failing, name: str, claim: str):
     run = data["flow"]

@@ -144,6 +144,18 @@ def test_any_rotation_of_the_units_has_the_same_drops():
     np.testing.assert_allclose([drop.time for drop in one], [drop.time for drop in other], rtol=1e-6)
 
 
+@pytest.mark.parametrize("count", [3, 12])
+def test_units_that_are_proportional_learn_one_direction(count):
+    """And what rounding has of others never grows."""
+    task, rng = drawn(0), np.random.default_rng(0)
+    rows = 1e-3 * np.outer(rng.normal(size=count), rng.normal(size=5))
+    drops = units.direction_schedule(task, rows[:, :2, None], rows[:, 2:])
+    one = np.linalg.norm(rows[:, 0] / rows[0, 0]) * rows[:1]
+    expected = units.direction_schedule(task, one[:, :2, None], one[:, 2:])
+    assert len(drops) == 1 and drops.reason == "no unit is left"
+    assert drops[0].time == pytest.approx(expected[0].time, rel=1e-7)
+
+
 @pytest.mark.parametrize(("degree", "size"), [(2, 3e-3), (3, 1e-2)])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_drops_of_units(degree, size, seed):
@@ -158,7 +170,7 @@ def test_drops_of_units(degree, size, seed):
 
 
 @pytest.mark.parametrize(
-    ("labels", "largest"), [((1.0, -0.3), 1e-4), ((1.0, 0.7, -1.0), 0.05)], ids=["one of each sign", "two of a sign"]
+    ("labels", "largest"), [((1.0, -0.3), 1e-4), ((1.0, 0.7, -1.0), 1e-3)], ids=["one of each sign", "two of a sign"]
 )
 def test_drops_of_rays(labels, largest):
     rng = np.random.default_rng(5)
@@ -169,6 +181,18 @@ def test_drops_of_rays(labels, largest):
     relative, share = errors(drops, measured(task, outer, inner, RELU, drops, "DOP853")[0])
     assert len(drops) == 2 and np.all(relative < largest) and np.all(share < 1)
     assert drops[-1].level_after == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("points", [2, 4])
+def test_rays_that_share_points(points, seed):
+    """They slow each other, by more than what the smaller ones take from the loss."""
+    x, y, size = np.diag(np.linspace(2.0, 1.0, points)), np.ones((points, 1)), 1e-4
+    outer, inner = initial(size, Examples(x, y), 50, seed=seed)
+    drops = units.ray_schedule(x, y[:, 0], outer[:, 0, 0], inner)
+    relative, share = errors(drops, measured(Examples(x, y), outer, inner, RELU, drops, "DOP853")[0])
+    # When they have grown, units differ from their rays by parts of the order of their initial size.
+    assert len(drops) >= 1 and np.all(relative < size) and np.all(share < 1)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -218,7 +242,19 @@ def test_no_drops_are_asked_for_beyond_a_time():
     weights = initial(1e-3, task, 12)
     drops = units.direction_schedule(task, *weights)
     until = (drops[0].time + drops[1].time) / 2
-    assert units.direction_schedule(task, *weights, until=until) == drops[:1]
+    some = units.direction_schedule(task, *weights, until=until)
+    assert some == drops[:1] and some.reason == f"the next drop is later than until = {until:g}"
+    with pytest.raises(InvalidInput, match="until is nan"):
+        units.direction_schedule(task, *weights, until=np.nan)
+
+
+def test_no_units_have_no_drops():
+    task = drawn(0)
+    none = initial(1e-3, task, 0)
+    assert units.direction_schedule(task, *none).reason == units.unit_schedule(task, *none).reason == "no unit is left"
+    outer, inner = initial(np.nan, task, 4)
+    with pytest.raises(InvalidInput, match="outer has entries that are not finite"):
+        units.direction_schedule(task, outer, inner)
 
 
 def test_what_is_refused():

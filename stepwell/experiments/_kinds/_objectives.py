@@ -154,10 +154,11 @@ def reduced(
 
 def _fill_exact(values: Values, sections: Mapping[str, Any]) -> Values:
     made = _fill_multitask("exact")(values, sections)
-    if sections["model"].get("heads", 1) != 1:
+    heads, dims = sections["model"].get("heads", 1), sections["task"].get("dims", ())
+    if heads != 1 and len(dims) != 1:
         raise InvalidInput(
-            f"the objective exact is for regressions that one head serves, and there are {sections['model']['heads']} "
-            "heads; give heads 1, or take reduced"
+            f"the objective exact is for one head, or for several heads of one regression, and there are {heads} heads "
+            "and several regressions; give heads 1, or take reduced"
         )
     return made
 
@@ -166,7 +167,7 @@ def _fill_exact(values: Values, sections: Mapping[str, Any]) -> Values:
 def exact(
     task: Any, *, reach: Annotated[float, Field("largest sharpness a² that is tabled", least=10.0, most=240.0)] = 60.0
 ) -> Any:
-    """The loss of spectral attention at finite d and L, where one head serves all regressions."""
+    """The loss of spectral attention at finite d and L: of one head that serves all regressions, or several of one."""
     from stepwell.objectives import Exact
 
     return Exact(task, reach=reach)

@@ -1,10 +1,13 @@
-"""What figures of this paper share: what a claim compares of an array, and maps of networks against constructions."""
+"""What figures of this paper share: what claims compare, levels, times of drops, and maps against constructions."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy.interpolate
+import scipy.optimize
 import xarray as xr
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
@@ -15,6 +18,22 @@ def chosen(values: xr.DataArray, where: xr.DataArray) -> xr.DataArray:
     """Those values that are chosen, in one row, each with its coordinates; what is infinite is nan, which fails."""
     kept = xr.broadcast(values, where)[1].transpose(*values.dims)
     return values.where(np.isfinite(values)).stack(place=values.dims)[kept.values.ravel()]
+
+
+def linear_levels(strengths: Float[np.ndarray, " mode"]) -> Float[np.ndarray, " level"]:
+    """The losses of the best linear maps of each rank on white inputs; strengths fall."""
+    return np.append(np.cumsum(strengths[::-1] ** 2)[::-1], 0.0)
+
+
+def passage(times: Float[np.ndarray, " time"], loss: Float[np.ndarray, " time"], level: float) -> float:
+    """When the loss passes a level, by cubic interpolation."""
+    below = np.flatnonzero(loss < level)
+    if not below.size or below[0] < 1:
+        return np.nan
+    part = slice(max(below[0] - 8, 0), below[0] + 8)
+    course = scipy.interpolate.CubicSpline(times[part], loss[part] - level)
+    passed: Any = scipy.optimize.brentq(course, times[below[0] - 1], times[below[0]], xtol=1e-12)
+    return float(passed)
 
 
 def draw_table(axes: Axes, sizes: xr.DataArray, boxed: xr.DataArray, *, rows: Sequence[str], floor: float) -> Any:

@@ -20,6 +20,8 @@ from stepwell.tasks import GaussianTeacher, InContextRegression
 from stepwell.theory.linear import drop_schedule, levels
 from stepwell.theory.units import blow_up_time, direction_times, riccati_course
 
+from ._common import linear_levels
+
 Weights = Float[np.ndarray, "unit weight"]
 PASSES = ("before", "start", "half", "end")
 """Of a drop: 10 %, 50 % and 90 % of it; and before it, 90 % of the drop before, or 10 % above the first plateau."""
@@ -59,7 +61,7 @@ def plateaus(kappa: float, modes: int, attention: bool, context: int) -> Float[n
     """The loss at each plateau, and at the end."""
     if attention:
         return levels(regression(kappa, modes, context))
-    return np.append(np.cumsum(strengths(kappa, modes)[::-1] ** 2)[::-1], 0.0)
+    return linear_levels(strengths(kappa, modes))
 
 
 def gaussian(units: int, modes: int, attention: bool, seed: int) -> Weights:

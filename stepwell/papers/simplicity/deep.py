@@ -25,6 +25,7 @@ from stepwell.objectives import Sampled
 from stepwell.tasks import FeatureBatch
 from stepwell.theory.units import riccati_course
 
+from ._common import linear_levels
 from ._deep_networks import DeepLinear, after_blow_up, blow_up, singular_values
 
 DIM = 3
@@ -69,7 +70,7 @@ def objective(spectrum: str) -> Sampled:
 
 def levels(spectrum: str) -> Float[np.ndarray, " level"]:
     """The losses of the best maps of each rank."""
-    return np.append(np.cumsum(strengths(spectrum)[::-1] ** 2)[::-1], 0.0)
+    return linear_levels(strengths(spectrum))
 
 
 def simulate(settings: Settings) -> Data:

@@ -12,10 +12,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.figure
 import numpy as np
-import scipy.interpolate
-import scipy.optimize
 import xarray as xr
-from jaxtyping import Float
 
 from stepwell.analysis import unit_drops
 from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, ORANGE, PURPLE, VERMILION, new_figure, styled
@@ -26,6 +23,8 @@ from stepwell.objectives import FeatureMoments, Population, Sampled
 from stepwell.tasks import FeatureBatch, GaussianTeacher, GivenExamples, InContextRegression, covariance
 from stepwell.theory import linear
 from stepwell.theory.units import blow_up_time
+
+from ._common import passage
 
 RTOL = 1e-10
 KINKED = 1e-8
@@ -45,6 +44,7 @@ LEAST = 1e-9
 class Kind(NamedTuple):
     """A kind of network: its task of a seed, its model from a scale and key, its loss, and the limit law of drop 1.
 
+    - `drops`: how many there are; of those that are not predicted, or do not come, the error is nan, and fails.
     - `largest`: the largest scale; `pace`: the rate of its slowest drop.
     - `most`, `rate`: times may be off by `most` at the largest scale, and at others as their power `rate`.
     """
@@ -54,6 +54,7 @@ class Kind(NamedTuple):
     model: Callable[[float, Any], Any]
     loss: Callable[[Any], Any]
     law: Callable[[Any, Any, float], float]
+    drops: int
     largest: float
     pace: float
     most: float
@@ -110,6 +111,7 @@ def _first_to_blow_up(task: Any, model: Any, scale: float) -> float:
 
 
 _SECOND = "ε^4(1 − s_2/s_1), the second order of what the next one has grown to; three times the largest on other seeds"
+_RAYS = "ε², by which initial weights are off their rays; three times the largest on other seeds"
 _TAIL = (
     "others' part of the map, ε^(p + 1), with a tail that has no mean; some ten times what nine tenths had elsewhere"
 )
@@ -120,6 +122,7 @@ KINDS = {
         _polynomial(dim=3, units=10, outputs=3),
         _moments(),
         _exponential,
+        drops=3,
         largest=1e-2,
         pace=0.25,
         most=8e-3,
@@ -133,6 +136,7 @@ KINDS = {
         _polynomial(dim=4, units=20, patches=2),
         _moments(1, 2),
         _exponential,
+        drops=2,
         largest=1e-2,
         pace=0.4,
         most=1.3e-2,
@@ -146,11 +150,12 @@ KINDS = {
         lambda scale, key: ActivationUnits.random(dim=2, units=20, scale=scale, key=key),
         lambda task: Sampled(task.examples(), "sum"),
         _exponential,
+        drops=2,
         largest=1e-2,
         pace=0.5,
-        most=2.8e-2,
+        most=8.5e-4,
         rate=2.0,
-        basis=_SECOND,
+        basis=_RAYS,
         color=ORANGE,
     ),
     "quadratic": Kind(
@@ -159,6 +164,7 @@ KINDS = {
         _polynomial(dim=3, units=8, degree=2),
         _moments(2),
         _first_to_blow_up,
+        drops=3,
         largest=1e-2,
         pace=0.3,
         most=1.3e-2,
@@ -172,6 +178,7 @@ KINDS = {
         _polynomial(dim=2, units=6, degree=3),
         _moments(3),
         lambda task, model, scale: np.nan,
+        drops=2,
         largest=3e-2,
         pace=0.5,
         most=4e-4,
@@ -185,6 +192,7 @@ KINDS = {
         lambda scale, key: SeparateAttention.random(dim=3, heads=6, scale=scale, key=key),
         Population,
         _first_to_blow_up,
+        drops=3,
         largest=1e-2,
         pace=0.1,
         most=1e-3,
@@ -221,11 +229,11 @@ def of_kind(name: str, settings: Settings) -> xr.Dataset:
     attention = name == "attention"
     pairs = list(zip(tasks, models, strict=True))
     predicted = [linear.drop_schedule(*pair) if attention else unit_drops(*pair) for pair in pairs]
-    count = max(len(drops) for drops in predicted)
+    count = max(kind.drops, *map(len, predicted))
     table = {each: np.full((len(places), count), np.nan) for each in ("predicted", "uncertainty", "measured", "tied")}
     centers = sorted({drop.time for drops in predicted for drop in drops})
     near = np.array(centers)[:, None] + np.linspace(-WINDOW, WINDOW, DENSE) / kind.pace
-    end = max(centers) + 2 * WINDOW / kind.pace
+    end = max(centers, default=0.0) + 2 * WINDOW / kind.pace
     times = np.unique(np.concatenate([np.linspace(0.0, end, COARSE), near[near > 0]]))
     losses = Ensemble.of([kind.loss(task) for task in tasks])
     kinked = isinstance(models[0], ActivationUnits)
@@ -249,20 +257,10 @@ def of_kind(name: str, settings: Settings) -> xr.Dataset:
     return xr.Dataset(made | {"law": (dims, np.reshape(laws, grid))}, coordinates | {"kind": name})
 
 
-def passage(times: Float[np.ndarray, " time"], loss: Float[np.ndarray, " time"], level: float) -> float:
-    """When the loss passes a level, by cubic interpolation."""
-    below = np.flatnonzero(loss < level)
-    if not below.size or below[0] < 1:
-        return np.nan
-    part = slice(max(below[0] - 8, 0), below[0] + 8)
-    course = scipy.interpolate.CubicSpline(times[part], loss[part] - level)
-    passed: Any = scipy.optimize.brentq(course, times[below[0] - 1], times[below[0]], xtol=1e-12)
-    return float(passed)
-
-
 def own_drops(data: Data, name: str) -> xr.Dataset:
     """The drops of one kind of network, and `error`, that of each time relative to it."""
-    own = data["drops"].sel(kind=name).dropna("number", subset=["predicted"], how="all")
+    own = data["drops"].sel(kind=name)
+    own = own.isel(number=(own["number"] <= KINDS[name].drops) | own["predicted"].notnull().any(("seed", "scale")))
     return own.assign(error=abs(own["predicted"] / own["measured"] - 1))
 
 
@@ -277,7 +275,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     for name in settings.kinds:
         own = own_drops(data, name)
         most = xr.broadcast(allowed(name, own["scale"]), own["error"])[0].transpose(*own["error"].dims)
-        tail = KINDS[name].basis != _SECOND
+        tail = KINDS[name].basis not in (_SECOND, _RAYS)
         claim = ours.at_most(
             f"{slug(name)}-times",
             f"{'Nine in ten' if tail else 'All'} drops of {KINDS[name].title}, from the initial weights: relative "
@@ -301,8 +299,8 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             "uncertainty",
             "Times are off by less than the uncertainty that is predicted with them, near ties included",
             holds=np.concatenate(within),
-            required=0.9,
-            basis="95 of 100, as the uncertainty says, and their scatter",
+            required=0.95,
+            basis="95 of 100, as the uncertainty says",
             counted="drops",
         ),
         ours.at_most(
@@ -378,6 +376,7 @@ FIGURE = Figure(
         explored="0 to 11, 600 to 605 and 700 to 705",
         fixed="on these, before the others were drawn. On seeds 0 to 11 alone what ReLU and convolutional networks are "
         "allowed was less by 3.5 and 1.1, and on seeds 600 to 605 one of 36 drops of ReLU networks was outside, and "
-        "3 of 44 were near ties, where 5 % were allowed without the scatter of a count",
+        "3 of 44 were near ties, where 5 % were allowed without the scatter of a count. As times of ReLU networks are "
+        "those of all rays together, they are allowed less by 33, set on the same seeds after the judging ones ran",
     ),
 )

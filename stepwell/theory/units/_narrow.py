@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._util import checks
 from stepwell._util.errors import InvalidInput
 
 from .._integrate import IntegrationFailed, Path, integrate
@@ -176,4 +177,5 @@ def split_weights(
             f"outer has shape {outer.shape} and inner {inner.shape}; for a task of {task.outputs} outputs and inputs "
             f"of {task.dim} entries they must be (unit, {task.outputs}, patch) and (unit, {task.dim} / patch)"
         )
-    return np.concatenate([outer.reshape(units, -1), inner], axis=1)
+    outer, inner = checks.numbers_in("outer", outer), checks.numbers_in("inner", inner)
+    return np.concatenate([outer.reshape(units, outputs * patches), inner], axis=1)

@@ -10,9 +10,10 @@ from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
+from .._integrate import IntegrationFailed
 from ..linear import Drops
-from ._narrow import Field
-from ._schedule import UnitDrop, by_gain, schedule
+from ._narrow import Field, Units
+from ._schedule import TOO_LARGE, UnitDrop, by_gain, schedule
 
 _ORTHOGONAL = 1e-10
 """Cosines below this are rounding."""
@@ -39,7 +40,8 @@ def ray_schedule(
     $\tau\dot v = \sum_{p_m > 0} d_mp_m$, $\tau\dot p_m = vd_m$ where $p_m > 0$: linear equations, until a $p_m$ comes
     down to zero, and stays there. In the end it grows along a ray, of the points A that are left, as $a\,e^{|d_A|t}$ in
     v and in $p_A = a\,e^{|d_A|t}\,|d_A|^{-1}d_A$. Units on one ray act as one with $a^2 = \sum_i a_i^2$, and these few
-    are integrated, as in `unit_schedule`. It is exact as initial weights become small.
+    are integrated: for the drops as in `unit_schedule`, and for their times all together, as rays that share a point
+    slow each other. It is exact as initial weights become small.
 
     **Arguments:**
 
@@ -89,12 +91,29 @@ def ray_schedule(
     moments = _Moments(drive[None], np.diag(lengths**2) / labels.size, float(np.mean(labels**2)))
     shape = len(rows), 1 + labels.size
     field = Field(moments, 1, open=np.reshape(open_, shape))
-    drops = schedule(field, np.reshape(rows, shape), by_gain, until)
+    drops = _together(field, np.reshape(rows, shape), schedule(field, np.reshape(rows, shape), by_gain, until))
     named = (
         replace(drop, unit=largest[drop.unit], rival=None if drop.rival is None else largest[drop.rival])
         for drop in drops
     )
     return Drops(named, drops.reason)
+
+
+def _together(field: Field, rows: Units, drops: Drops[UnitDrop]) -> Drops[UnitDrop]:
+    """The drops at the times at which the loss of all rays passes them: those that share a point slow each other."""
+    now, made = 0.0, []
+    try:
+        for drop in drops:
+            middle = (drop.level_before + drop.level_after) / 2
+            wait = 2 * drop.time - now
+            path = field.course(rows, len(rows), wait, lambda rows, middle=middle: middle - field.residual(rows)[0])
+            if not path.crossed:
+                return Drops(made, f"the time of drop {len(made) + 1} is not known: {TOO_LARGE}")
+            now, rows = now + path.time, path.state.reshape(rows.shape)
+            made.append(replace(drop, time=now))
+    except IntegrationFailed as error:
+        return Drops(made, f"after {len(made)} drops: {error}")
+    return Drops(made, drops.reason)
 
 
 def _ray(

@@ -63,11 +63,11 @@ def direction_schedule(
 ) -> Drops[UnitDrop]:
     r"""Return the drops of a network that is linear in its inner weights, from small initial weights.
 
-    Units are rows of one matrix, and any rotation of these rows is the same network: of more units than a row
-    $(v, u)$ has entries, as many rows are left. The network of the rows recruited so far is integrated. Rows at right
-    angles to it feel its residual, $\tau\dot v = Ru$, $\tau\dot u = R^\top v$, and add to the map at second order
-    only. When they have grown, their largest singular vector is the next row. What others take from the loss then
-    corrects the time at first order. It is exact as initial weights become small.
+    Units are rows of one matrix, and any rotation of these rows is the same network: as many rows as its rank are left.
+    The network of the rows recruited so far is integrated. Rows at right angles to it feel its residual,
+    $\tau\dot v = Ru$, $\tau\dot u = R^\top v$, and add to the map at second order only. When they have grown, their
+    largest singular vector is the next row. What others take from the loss then corrects the time at first order. It is
+    exact as initial weights become small.
 
     **Arguments:**
 
@@ -90,8 +90,10 @@ def direction_schedule(
     """
     units = split_weights(task, outer, inner)
     moments = task.moments(1, outer.shape[2])
-    if len(units) > units.shape[1]:
-        units = np.asarray(np.linalg.qr(units, mode="r"))
+    # A row that is rounding would grow like any other; of zero weights one row is left.
+    _, sizes, rows = np.linalg.svd(units, full_matrices=False)
+    most = np.count_nonzero(sizes > 10 * np.finfo(float).eps * max(units.shape) * sizes.max(initial=0.0))
+    units = (sizes[:, None] * rows)[: max(most, 1)]
 
     def arrange(particles: Units, gains: np.ndarray) -> list[np.ndarray]:
         return [np.linalg.svd(particles)[0].T]
@@ -153,6 +155,8 @@ def schedule(
     field: Field, units: Units, arrange: Arrange, until: float, *, collective: bool = False
 ) -> Drops[UnitDrop]:
     """The drops of a field from initial weights; `collective` if all particles together make the drop."""
+    if np.isnan(until):
+        raise InvalidInput("until is nan; it must be a time, or infinite for all drops")
     require_memory(
         8 * len(units) * (3 * units.size + 3 * len(units)),  # arrangements, and SciPy's banded Jacobian
         what=f"a prediction for {len(units)} units",
@@ -187,7 +191,7 @@ def schedule(
                 found.append((*field.turned(turn).drop(rows, level, now, 2 * now + wait), turn))
             time, end, strength, turn = min(found, key=lambda one: one[0])
             if time > until:
-                break
+                return Drops(drops, f"the next drop is later than until = {until:g}")
             if not np.isfinite(time) or end >= level:
                 return Drops(drops, TOO_LARGE)
             units, field, names = turn @ units, field.turned(turn), names if collective else (turn @ names).astype(int)
