@@ -30,6 +30,7 @@ from stepwell.experiments import Experiment, Keys
 from stepwell.models import theory_of
 from stepwell.objectives import Moments
 from stepwell.store import Store, load_run, save_run
+from stepwell.tasks import GivenExamples
 from stepwell.theory import linear
 
 
@@ -207,6 +208,19 @@ def _drops_differ(
 # ---- doors in Python ----
 
 
+def of_units_by_hand(experiment: Experiment, run: Any, task: Any, model: Any, answer: Answer) -> Answer:
+    """With the levels of a network of units, and its drops beside theory, on the examples that are drawn if any are."""
+    count = experiment.objective.get("examples")
+    known = task if count is None else GivenExamples(task.examples(count, key=Keys(experiment.seed).train))
+    if not experiment.no_comparison():
+        answer = with_table(answer, sw.compare(run, known).table)
+    try:
+        drops = sw.analysis.unit_drops(known, model)
+    except InvalidInput:
+        return answer._replace(levels=[])
+    return answer._replace(levels=[*(drop.level_before for drop in drops[:1]), *(drop.level_after for drop in drops)])
+
+
 @door("objects by hand")
 def by_hand(experiment: Experiment, folder: Path) -> Answer:
     """Task, model and objective as they are built, trained by `flow`, `descend` or `online`, and compared."""
@@ -237,6 +251,8 @@ def by_hand(experiment: Experiment, folder: Path) -> Answer:
     answer = of_run_by_hand(run, model, factor)
     if experiment.no_theory():
         return answer
+    if theory_of(type(model)) == "units":
+        return of_units_by_hand(experiment, run, task, model, answer)
     theory, sample = task, None
     if experiment.objective.kind in ("moments", "sampled"):
         count, key = experiment.objective.sequences, Keys(experiment.seed).train
