@@ -92,14 +92,14 @@ def predicted(measured: Measured) -> Scalars:
 
     Not a number where the theory has none; uncertainties are those of flows at infinitely many sequences.
     """
-    most = np.isfinite(_levels(measured.built)).sum(axis=1) - 1
+    most = np.maximum(np.isfinite(_levels(measured.built)).sum(axis=1) - 1, 0)
     times, uncertainties = np.full((2, measured.built.size, int(most.max())), np.nan)
     withheld = [""] * measured.built.size
     for row, drops, reason in _predictions(measured.built):
         kept = drops[: most[row]]
         times[row, : len(kept)] = [drop.time for drop in kept]
         uncertainties[row, : len(kept)] = [np.nan if drop.uncertainty is None else drop.uncertainty for drop in kept]
-        withheld[row] = "" if len(kept) == most[row] else reason or "no head is left"
+        withheld[row] = "" if len(kept) == most[row] > 0 else reason or "no head is left"
     made = _numbered("predicted", times) | _numbered("uncertainty", uncertainties)
     return made | {"withheld": Column.of(withheld)}
 

@@ -148,3 +148,14 @@ def test_what_would_not_fit_is_refused_before_it_is_built():
     ):
         with pytest.raises(WouldNotFit):
             sw.Experiment(**given).check_memory()
+
+
+def test_nothing_to_learn_is_said(tmp_path):
+    """Labels that are linear in the inputs have no part that a quadratic network could learn."""
+    experiment = sw.Experiment(
+        task={"kind": "teacher"}, model={"kind": "polynomial", "degree": 2}, training={"kind": "flow", "until": 1.0}
+    )
+    assert "nothing to learn" in experiment.predict().reason
+    study = sw.sweeps.Study.of(experiment, {"seed": [0, 1]}, record={"measure": ["predicted"]})
+    result = sw.sweep(study, store=tmp_path / "runs", progress=False)
+    assert all("nothing to learn" in str(words) for words in result["withheld"].values)

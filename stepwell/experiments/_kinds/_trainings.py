@@ -39,7 +39,7 @@ def _fill_flow(values: Values, sections: Mapping[str, Any]) -> Values:
     if made["until"] == "converged" and _no_lowest_loss(sections):
         raise InvalidInput(
             f"the lowest loss of the objective {sections['objective'].kind} is not known, so that a flow cannot tell "
-            "convergence from a plateau; give until a time (stepwell predict says when drops come)"
+            "convergence from a plateau; give until a time, to which drops are then predicted, too"
         )
     return made
 

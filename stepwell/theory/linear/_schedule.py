@@ -169,7 +169,7 @@ def drop_schedule(
     >>> schedules.times.shape, f"{np.median(schedules.times[:, 0]):.0f}", f"{np.mean(schedules.heads[:, 0]):.1f}"
     ((1000, 2), '349', '0.5')
     """
-    trials = checks.whole("trials", trials, least=0)
+    trials = checks.whole("trials", trials, least=0, most=1000)
     if isinstance(values, PredictedEnsemble | PredictedModel):
         return _of_model(task, values, until, trials)
     if keys is None or queries is None:

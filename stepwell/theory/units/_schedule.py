@@ -1,7 +1,7 @@
 """When a network of units learns, drop by drop: recruited units make a narrow network, the others are particles."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -163,9 +163,11 @@ def schedule(
         instead="take fewer units",
     )
     names, level, floor = np.arange(len(units)), float(field.moments.label_power), field.floor
+    if not level - floor > LEARNED * level:
+        return Drops(reason="no network of this degree is better than zero weights; there is nothing to learn")
     drops: list[UnitDrop] = []
     strength = float(np.linalg.norm(field.residual(units[:0])[1], 2))
-    now, state, off, crowd = 0.0, units, 0.0, _RESOLUTION + 2 * field.degree * field.crowding(units)
+    span, now, state, off, crowd = 0.0, 0.0, units, 0.0, _RESOLUTION + 2 * field.degree * field.crowding(units)
 
     def gain(rows: Units) -> float:
         gains = field.gains(rows[known:], field.residual(rows[:known])[1])
@@ -206,9 +208,12 @@ def schedule(
             off += ERROR[field.degree == 1] * float(np.abs(taken).sum() / slope)
             off += 0.0 if field.degree == 1 else time - now
             time -= float(taken.sum() / slope) if field.degree == 1 else 0.0
+            rival = int(names[known + np.argmax(taken)]) if taken.max(initial=0.0) > TIE * wanted else None
             if not off + crowd * time <= MOST_UNCERTAIN * time:
                 return Drops(drops, f"the time of drop {known} is not known: {TOO_LARGE}, or another seed")
-            rival = int(names[known + np.argmax(taken)]) if taken.max(initial=0.0) > TIE * wanted else None
+            if drops and time - drops[-1].time < span:  # drops that come together: as uncertain as one is long
+                drops[-1] = replace(drops[-1], uncertainty=drops[-1].uncertainty + span)
+            span = wanted / slope
             drops.append(UnitDrop(time, int(names[known - 1]), before, level, off + crowd * time, rival))
     except IntegrationFailed as error:
         return Drops(drops, f"after {len(drops)} drops: {error}")
