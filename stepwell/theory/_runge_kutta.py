@@ -23,6 +23,7 @@ SLOPES = _STAGES + 1
 """Derivatives that a step keeps: one of each stage, and that of its end."""
 _TO_STAGE = [np.ascontiguousarray(DOP853.A[stage, :stage]) for stage in range(_STAGES)]
 _ERRORS = np.stack([DOP853.E5, DOP853.E3])
+_TINY = 1e-300
 _SAFETY, _LEAST, _MOST = 0.9, 0.2, 5.0
 """Of the step that the error allows, and by how much a step may change: those of Hairer, Nørsett and Wanner."""
 _HALVINGS, _LEVEL = 60, 1e-12
@@ -61,9 +62,10 @@ def attempt(
     errors = np.einsum("ek,kn->en", _ERRORS, flat).reshape(2, *states.shape)
     allowed = np.maximum(np.abs(states), np.abs(ends))
     allowed += size
-    errors /= allowed
+    count = np.count_nonzero(allowed, axis=0)  # a run may have zeros where another has weights: they do not count
+    errors /= np.maximum(allowed, _TINY, out=allowed)
     fifth, third = np.einsum("eny,eny->ey", errors, errors)
-    norm = np.sqrt((fifth + 0.01 * third) * len(states))
+    norm = np.sqrt((fifth + 0.01 * third) * count)
     error = (step / tolerance) * np.divide(fifth, norm, out=np.zeros_like(norm), where=norm != 0)
     return Attempt(ends, error)
 

@@ -1,6 +1,6 @@
 """The fall from one plateau to the next: the narrow networks of many runs, until each has settled."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -121,7 +121,11 @@ def fall(narrow: Narrow, runs: Fall, ladder: Ladder) -> None:
     for run in np.unique(stiff).tolist():
         runs.learned[run], runs.recruited[:, run] = first[run], runs.before[:, run]
         runs.times[run, first[run] :], runs.heads[run, first[run] :], runs.ties[run, first[run] :] = np.nan, -1, False
-        _implicit(narrow.take(np.array([run])), runs, run, ladder)
+        there = slice(np.count_nonzero(runs.sizes[:, run]))  # places without a head are the last, and change the steps
+        parts = {name: getattr(runs, name)[there] for name in ("sizes", "names", "recruited", "before")}
+        own = replace(runs, weights=runs.weights[:, there], **parts)  # views, which are written
+        one = narrow.take(np.array([run]))
+        _implicit(Narrow(one.plateau, one.members[there]), own, run, ladder)
 
 
 def _explicit(narrow: Narrow, runs: Fall, ladder: Ladder) -> Int[np.ndarray, " run"]:
