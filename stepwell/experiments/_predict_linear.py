@@ -78,7 +78,8 @@ def drops_of(experiment: Experiment, theory: Described) -> tuple[tuple[DropForec
         flows = training.kind == "flow" and experiment.objective.kind not in FINITE
         off = float(drop.uncertainty) if flows else None
         drops.append(DropForecast(float(drop.time), off, step, head, component))
-    return tuple(drops[: len(theory.levels) - 1]), made.reason or ""
+    seen = len(theory.levels) - 1  # what is below rounding is no level, and needs no reason
+    return tuple(drops[:seen]), "" if len(drops) >= seen else made.reason or ""
 
 
 def theory_weights(experiment: Experiment, model: Any) -> dict[str, np.ndarray]:

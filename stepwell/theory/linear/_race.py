@@ -109,9 +109,6 @@ def races(
             begun.trace = trace
             _race(basis, rates, begun, made)
     own = Races(made.times[:runs], made.heads[:runs], made.reasons[:runs], made.uncertainties[:runs], made.ties[:runs])
-    seen = np.sum(np.cumsum(basis.gains[::-1])[::-1] > np.finfo(float).eps * basis.gains.sum())
-    for run in np.flatnonzero(np.sum(np.isfinite(own.times), axis=1) >= seen).tolist():
-        own.reasons[run] = ""  # what is left to learn is below rounding
     if trials:
         off = made.times[runs:].reshape(trials, *own.times.shape) - own.times
         spread = np.sqrt(np.mean(off**2, axis=0))
